@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui stop test test-all test-fast soak chaos mutants lint bench bench-quick docs lock clean
+.PHONY: help setup demo demo-airflow ui stop test test-all test-fast test-lowest soak chaos mutants lint bench bench-quick docs screenshots lock clean
 
 # Three for two cores, since tests wait about half of their time; each takes some 3 GB.
 WORKERS ?= 3
@@ -21,6 +21,9 @@ setup:
 demo: setup ## a real Kafka, 24 hours of orders, 24 hourly windows by Dagster on Spark into a Delta table, checked: make demo [SINK=postgres]
 	@$(IN_ENV) python -m windrow.assets.demo run $(if $(SINK),--sink $(SINK))
 
+demo-airflow: setup ## after `make demo`: Airflow on 127.0.0.1, its DAGs the demo's pipelines, and a backfill of the day
+	@$(IN_ENV) python -m tests.airflow.demo
+
 ui: setup ## Dagster on 127.0.0.1 with the demo's history
 	@$(IN_ENV) python -m windrow.assets.demo ui
 
@@ -38,6 +41,18 @@ NOT_FAST = $(patsubst %,--ignore=tests/%,admin assets cli docs infer integration
 
 test-fast: setup ## half a minute: what windrow's own steps promise, without Kafka, Spark, Dagster or a database
 	@$(IN_ENV) python -m pytest $(PARALLEL) $(NOT_FAST) --hypothesis-profile=fast -m "not broker and not spark and not slow"
+
+LOWEST := .windrow/lowest
+# What the lowest versions of some warn of in others is theirs. Papers, the lock and the image are of the versions in the lock; Airflow has its own.
+test-lowest: setup ## each night: the tests on the lowest versions that pyproject.toml allows, in an environment of their own
+	@$(IN_ENV) export UV_SYSTEM_CERTS="$${UV_SYSTEM_CERTS:-true}"; \
+	uv pip compile --quiet --upgrade --resolution lowest-direct --python-version 3.11 --all-extras pyproject.toml --output-file $(LOWEST).txt; \
+	uv venv --quiet --clear --python 3.11 $(LOWEST); \
+	uv pip install --quiet --python $(LOWEST) --override $(LOWEST).txt --requirement $(LOWEST).txt --group dev; \
+	uv pip install --quiet --python $(LOWEST) --no-deps --editable .; \
+	export PATH="$$PWD/$(LOWEST)/bin:$$PATH"; windrow prepare >/dev/null; \
+	python -m pytest $(PARALLEL) --short -W ignore::DeprecationWarning -W ignore::FutureWarning \
+		$(patsubst %,--ignore=tests/%,airflow bench deploy docs mutants shape)
 
 soak: setup ## what is long by nature, over and over: make soak SEED=1 MINUTES=10
 	@$(IN_ENV) python -m tests.soak --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED))
@@ -63,9 +78,14 @@ bench-quick: setup ## two minutes for a change: the ratio to Spark's own Kafka s
 docs: setup ## docs/settings.md from the descriptions in the spec's models
 	@$(IN_ENV) python -m tests.docs.settings
 
-lock: setup ## requirements.lock from pyproject.toml; what is pinned stays where the ranges allow it
+screenshots: setup ## docs/dagster and docs/airflow: pictures of their pages by a headless Chromium, which also checks what they show
+	@$(IN_ENV) python -m tests.screenshots
+
+lock: setup ## requirements.lock, and airflow/requirements.lock, from pyproject.toml; what is pinned stays where the ranges allow it
 	@$(IN_ENV) UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --all-extras --group deploy --group dev pyproject.toml --output-file requirements.lock
+	@$(IN_ENV) cd airflow && UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \
+		--generate-hashes --group airflow pyproject.toml --output-file requirements.lock
 
 clean: ## stop what runs, then remove all that make made (not what you wrote)
 	@if [ -x .venv/bin/python ] && [ -f .windrow/java-home ]; then $(IN_ENV) python -m windrow.assets.demo stop; python -m windrow.assets.demo forget; fi

@@ -7,8 +7,10 @@ window between committed ones that was refused, or never run.
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from datetime import timedelta
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -16,27 +18,42 @@ from typing import Any
 import dagster as dg
 import msgspec
 
+# Not among the public names; dagster is pinned to 1.13.
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationTargetMaterializationData,
+)
+
 from windrow.assets.completeness import Verdict, completeness, shortened
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
+from windrow.assets.description import code
 from windrow.assets.failures import WindowFailedError, failing
 from windrow.assets.metadata import Value
-from windrow.assets.names import table_key
-from windrow.assets.partitions import key_of
+from windrow.assets.names import dead_letters_key, table_key
+from windrow.assets.partitions import partition_key
 from windrow.assets.reporting import NEWEST
 from windrow.ingest.admin.lag import Uncommitted, left_out, uncommitted_in_words
 from windrow.ingest.admin.retention_margin import retention_margin
+from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.window import in_time
-from windrow.ingest.errors import WindrowError, with_spec
+from windrow.ingest.errors import WindrowError, counted, with_spec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.tiling import stop_start_difference
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
 
+LOSS_SPAN = timedelta(days=7)
+"""How long a window that has lost messages is warned of: nobody can read them any more."""
+
+DEAD_LETTERS = "dead_letters"
+"""The check of the asset of the dead letters; all others are the table's."""
+
 
 def table_checks(spec: PipelineSpec, clock: Clock) -> list[dg.AssetChecksDefinition]:
-    """All checks of a pipeline's table; micro-batches have no hours to be complete."""
+    """All checks of a pipeline's table and of its dead letters.
+
+    Micro-batches have no hours to be complete.
+    """
     return [_check(spec, clock, name) for name in _names(spec)]
 
 
@@ -46,7 +63,7 @@ def _names(spec: PipelineSpec) -> list[str]:
 
 def _check(spec: PipelineSpec, clock: Clock, name: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(
-        asset=table_key(spec),
+        asset=_asset_of(spec, name),
         name=name,
         description=_CHECKS[name][0],
         required_resource_keys=keys_of(spec),
@@ -59,18 +76,47 @@ def _check(spec: PipelineSpec, clock: Clock, name: str) -> dg.AssetChecksDefinit
     return check
 
 
-def log_checks(context: dg.AssetExecutionContext, pipeline: Pipeline) -> None:
-    """Evaluates all checks in the step of the table, which is about to fail.
+def _asset_of(spec: PipelineSpec, name: str) -> dg.AssetKey:
+    return dead_letters_key(spec) if name == DEAD_LETTERS else table_key(spec)
+
+
+def log_checks(
+    context: dg.AssetExecutionContext, pipeline: Pipeline, *, failing_step: bool = True
+) -> None:
+    """Evaluates checks in the step of the table: all of them if it is about to fail.
 
     Dagster leaves out the steps behind a failed one, and shows checks that a run left out
-    as failed. One that can't be made stays left out.
+    as failed. The check of the dead letters has no step in a run of the table; Dagster records one
+    that a run didn't plan only as one of no run. One that can't be made stays left out.
     """
     left = cache(lambda: left_out(pipeline, NEWEST))
-    for name in _names(pipeline.spec):
+    for name in _names(pipeline.spec) if failing_step else [DEAD_LETTERS]:
         with suppress(WindowFailedError), failing(name):
-            context.log_event(
-                _evaluation(pipeline.spec, name, lambda: pipeline, left, context.instance)
+            checked = (
+                _newest_event(pipeline.spec, context.instance) if name == DEAD_LETTERS else None
             )
+            found = _evaluation(
+                pipeline.spec, name, lambda: pipeline, left, context.instance, checked
+            )
+            if name == DEAD_LETTERS:
+                context.instance.report_runless_asset_event(found)
+            else:
+                context.log_event(found)
+
+
+def _newest_event(
+    spec: PipelineSpec, instance: dg.DagsterInstance
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    """The newest event of the dead letters, of which a check of no run says that it was checked.
+
+    Dagster would compare times otherwise, in seconds: a check of the same second would count for
+    an older event, and not be shown.
+    """
+    for record in instance.fetch_materializations(dead_letters_key(spec), limit=1).records:
+        return AssetCheckEvaluationTargetMaterializationData(
+            storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+        )
+    return None
 
 
 def _evaluation(
@@ -79,8 +125,9 @@ def _evaluation(
     opened: Callable[[], Pipeline],
     left_between: Callable[[], Sequence[Uncommitted]],
     instance: dg.DagsterInstance,
+    checked: AssetCheckEvaluationTargetMaterializationData | None = None,
 ) -> dg.AssetCheckEvaluation:
-    """Evaluates a check.
+    """Evaluates a check. `checked`: the event that it is of.
 
     For an `AssetCheckResult` Dagster 1.13 looks up which materialization was checked. In
     a run over a range of partitions it lists all partitions of the table for that, once
@@ -98,36 +145,47 @@ def _evaluation(
         with failing(f"The receipts of {spec.id}") if fails else nullcontext():
             pipeline = opened()
             passed, why, found = _CHECKS[name][1](pipeline, instance)
-            left = left_between() if name != "retention_margin" else []
+            left = left_between() if name not in {"retention_margin", DEAD_LETTERS} else []
     except WindrowError as error:
         passed, why, left = False, f"The check was not made: {error}", []
         found = {"unchecked": str(error)}
     severity = dg.AssetCheckSeverity.ERROR if fails and not passed else dg.AssetCheckSeverity.WARN
     if left:
-        passed, why = False, f"{why} {uncommitted_in_words(left)}"
+        passed, why = False, f"{uncommitted_in_words(left)} {why}"
         found = {**found, "uncommitted": shortened([one.range for one in left])}
     why = with_spec(why, spec.spec_file)
-    shown = found if passed else {"why": dg.MetadataValue.md(why), **found}
+    shown = found if passed else {"why": why, **found}
     return dg.AssetCheckEvaluation(
-        table_key(spec), name, passed, shown, severity=severity, description=why, blocking=False
+        _asset_of(spec, name),
+        name,
+        passed,
+        shown,
+        checked,
+        severity=severity,
+        description=why,
+        blocking=False,
     )
 
 
 def _loss(pipeline: Pipeline) -> Verdict:
-    """Checks that the newest windows have lost no messages."""
-    receipts = pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
-    lines = [f"{r.window.key}: {line}" for r in receipts for line in r.partial]
-    newest = "newest window" if len(receipts) == 1 else f"newest {len(receipts)} windows"
-    times = "once" if len(lines) == 1 else f"{len(lines)} times"
+    """Checks that the newest windows that were committed in the last days have lost no messages."""
+    since = pipeline.now() - LOSS_SPAN
+    recorded = pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+    receipts = [r for r in recorded if r.staged_at >= since]
+    lines = [
+        f"{partition_key(pipeline.spec, r.window)}: {line}" for r in receipts for line in r.partial
+    ]
+    lost = sum(r.counts.skipped for r in receipts)
+    newest = _newest_words(len(receipts))
+    what, may = (counted(lost, "offset"), "lost") if lost else ("messages", "perhaps lost")
     why = (
-        f"In the {newest} messages were missing {times}; first: {lines[0]}. They can't be read any"
-        " more: keep messages longer, or run windows sooner."
+        f"Of {newest}, {what} are {may}; first: {lines[0]}. They can't be read any more: keep"
+        " messages longer, or run windows sooner."
         if lines
-        else f"Nothing is missing in the {newest}."
+        else f"No message of {newest} is lost."
     )
     shown: dict[str, Value] = {
-        "windows": len(receipts),
-        "skipped": sum(r.counts.skipped for r in receipts),
+        "skipped": lost,
         "lost": dg.MetadataValue.text(shortened(lines)),
     }
     return not lines, why, shown
@@ -142,6 +200,39 @@ def _retention_margin(pipeline: Pipeline) -> Verdict:
     if margin.left is not None:
         shown["seconds_left"] = round(margin.left.total_seconds())
     return margin.level == "ok", " ".join(filter(None, (f"{margin.what}.", margin.do))), shown
+
+
+def _dead_letters(pipeline: Pipeline) -> Verdict:
+    """Checks whether the newest windows have more dead letters left than are expected."""
+    spec, receipts = pipeline.spec, pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+    held = [receipt for receipt in receipts if receipt.counts.dead]
+    count, read = sum(r.counts.dead for r in held), sum(r.counts.read for r in receipts)
+    reasons = sum((receipt.reasons for receipt in held), Counter[str]()).most_common()
+    shown: dict[str, Value] = {
+        "dead_letters": count,
+        "with_dead_letters": dg.MetadataValue.text(
+            shortened([partition_key(spec, r.window) for r in held])
+        ),
+        "dead_reasons": dg.MetadataValue.json(dict(reasons)),
+    }
+    newest = _newest_words(len(receipts))
+    if not held:
+        return True, f"No message of {newest} is a dead letter.", shown
+    share = spec.limits.warn_dead_ratio
+    return (
+        not is_beyond_share(count, read, share),
+        (
+            f"{count:,} of {counted(read, 'message')} of {newest} became dead letters,"
+            f" {reasons[0][1]:,} of them for {code(reasons[0][0])}; `limits.warn_dead_ratio` is"
+            f" {share:g}. `windrow dead show SPEC` lists them; once the schema takes them, `windrow"
+            f" dead replay SPEC --reason {reasons[0][0]}` makes rows of them."
+        ),
+        shown,
+    )
+
+
+def _newest_words(windows: int) -> str:
+    return "the newest window" if windows == 1 else f"the newest {windows} windows"
 
 
 class ShownReceipt(msgspec.Struct, frozen=True):
@@ -167,7 +258,7 @@ def _receipts(pipeline: Pipeline, instance: dg.DagsterInstance) -> Verdict:
         *_differences("the ledger", newest, _by_window(copies)),
         *gaps(newest),
     ]
-    shown: dict[str, Value] = {"windows": len(newest), "wrong": "\n".join(wrong) or "nothing"}
+    shown: dict[str, Value] = {"wrong": "\n".join(wrong) or "nothing"}
     return not wrong, _why(wrong, len(newest)), shown
 
 
@@ -205,35 +296,19 @@ def _shown(
 ) -> dict[str, ShownReceipt]:
     """The receipts that Dagster shows, by window; those it doesn't know are missing.
 
-    Each window in time costs one look-up in the event log. Micro-batches have no
-    partitions, so the table's newest events are searched.
+    Each window costs one look-up in the event log.
     """
-    table = table_key(spec)
-    if spec.window.is_batch:
-        events = list(_materializations(instance, dg.AssetRecordsFilter(table), 2 * NEWEST))
-        return dict(reversed(events))
-    window, shown = in_time(spec.window), dict[str, ShownReceipt]()
+    shown = dict[str, ShownReceipt]()
     for receipt in receipts:
-        if receipt.window.span is not None:
-            key = key_of(window, receipt.window.span[0])
-            wanted = dg.AssetRecordsFilter(table, asset_partitions=[key])
-            for _, event in _materializations(instance, wanted, 1):
-                shown[receipt.window.key] = event
+        keys = [partition_key(spec, receipt.window)]
+        wanted = dg.AssetRecordsFilter(table_key(spec), asset_partitions=keys)
+        for record in instance.fetch_materializations(wanted, limit=1).records:
+            event = record.asset_materialization
+            if event is not None and "receipt" in event.metadata:
+                shown[receipt.window.key] = msgspec.convert(
+                    event.metadata["receipt"].value, ShownReceipt
+                )
     return shown
-
-
-def _materializations(
-    instance: dg.DagsterInstance, wanted: dg.AssetRecordsFilter, limit: int
-) -> Iterator[tuple[str, ShownReceipt]]:
-    """The windows and receipts of windrow's events, the newest first."""
-    for record in instance.fetch_materializations(wanted, limit=limit).records:
-        event = record.asset_materialization
-        if event is not None and "receipt" in event.metadata:
-            window = event.metadata.get("window")
-            yield (
-                "" if window is None else str(window.value),
-                msgspec.convert(event.metadata["receipt"].value, ShownReceipt),
-            )
 
 
 def _differences(
@@ -275,8 +350,8 @@ _CHECKS: Mapping[str, tuple[str, Callable[[Pipeline, dg.DagsterInstance], Verdic
     ),
     "loss": (
         (
-            f"None of the newest {NEWEST} windows had to go on without messages that were gone, and"
-            " none between them was left out"
+            f"None of the newest {NEWEST} windows, as far as they were committed in the last"
+            f" {LOSS_SPAN.days} days, has lost a message; and none between them was left out"
         ),
         lambda pipeline, _: _loss(pipeline),
     ),
@@ -290,6 +365,13 @@ _CHECKS: Mapping[str, tuple[str, Callable[[Pipeline, dg.DagsterInstance], Verdic
             " their messages came late, and no window between them was left out"
         ),
         lambda pipeline, _: completeness(pipeline),
+    ),
+    DEAD_LETTERS: (
+        (
+            f"Of the messages of the newest {NEWEST} windows no more than `limits.warn_dead_ratio`"
+            " are dead letters"
+        ),
+        lambda pipeline, _: _dead_letters(pipeline),
     ),
 }
 """The checks, with their promises."""

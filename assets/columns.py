@@ -40,8 +40,8 @@ def column_schema(
         columns: the columns of the schema as it is now.
         metadata: the metadata columns, name -> column.
     """
-    declared = {(column.name, column.type): column for column in _declared(columns)}
-    found = [declared.get((name, kind)) or dg.TableColumn(name, kind) for name, kind in read]
+    declared = dict(zip(columns.described(), _declared(columns), strict=True))
+    found = [declared.get(each) or dg.TableColumn(each[0], _type(each[1])) for each in read]
     same = len(found) == len(declared) and all(column in found for column in declared.values())
     return dg.TableSchema(
         [*found, *_own(metadata)], dg.TableConstraints(list(columns.constraints) if same else [])
@@ -59,12 +59,17 @@ def _declared(columns: Columns) -> list[dg.TableColumn]:
     return [
         dg.TableColumn(
             c.name,
-            kind,
+            _type(kind),
             c.description,
             dg.TableColumnConstraints(nullable=c.nullable, other=list(c.constraints)),
         )
         for c, (_, kind) in zip(columns.columns, columns.described(), strict=True)
     ]
+
+
+def _type(described: str) -> str:
+    """The type without what Dagster shows of a column's constraints anyway."""
+    return described.removesuffix(" not null")
 
 
 def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage:

@@ -10,22 +10,20 @@ changes (replaced, late).
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import TypeAlias
 
 import dagster as dg
 
 from windrow.assets.dependencies import keys_of, pipeline_of
-from windrow.assets.description import code
 from windrow.assets.metadata import Value
 from windrow.assets.names import identifier
-from windrow.assets.partitions import key_of, partitions_of
-from windrow.assets.reporting import NEWEST, completeness_of
+from windrow.assets.partitions import key_of, partitions_in_time
+from windrow.assets.reporting import NEWEST
+from windrow.assets.schedule import paused_words
+from windrow.ingest.admin.completeness import completeness_of, holding_in_words, refuse_batches
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
-from windrow.ingest.errors import SpecError, WindrowError, first_few
-from windrow.ingest.model.boundary import Boundary, How, TopicPartition
-from windrow.ingest.model.label import instant
+from windrow.ingest.errors import SpecError, WindrowError, counted, first_few
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.completeness import Completeness
 
@@ -39,7 +37,7 @@ Target: TypeAlias = (
     "str | dg.AssetsDefinition | dg.AssetSelection | dg.JobDefinition |"
     " dg.UnresolvedAssetJobDefinition | list[dg.AssetsDefinition]"
 )
-"""Assets or a job, with the table's partitions (`partitions_of(spec.window)`).
+"""Assets or a job, with the table's partitions (`partitions_of(spec)`).
 
 Of names, selections and jobs of selections Dagster knows the partitions only later.
 """
@@ -68,12 +66,7 @@ def when_complete(
         SpecError: the pipeline has micro-batches, which have no hours to be complete; or
             `target` has other partitions than the table, or none.
     """
-    if spec.window.is_batch:
-        raise SpecError(
-            f"{spec.id} has micro-batches, which have no hours to be complete",
-            "spec",
-            "Run downstream work after each of them.",
-        )
+    refuse_batches(spec)
     for one in target if isinstance(target, list) else [target]:
         if isinstance(one, dg.AssetsDefinition | dg.JobDefinition):
             _refuse_other_partitions(spec, one)
@@ -85,14 +78,17 @@ def when_complete(
         required_resource_keys=keys_of(spec),
     )
     def complete(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        paused = paused_words(spec, context.resources)
+        if paused:
+            return dg.SkipReason(paused)
         try:
-            states = _states_of(pipeline_of(spec, context.resources))
+            states, waits = _states_of(pipeline_of(spec, context.resources))
         except WindrowError as error:
             return dg.SkipReason(f"It is unknown which windows are complete: {error}")
         asked: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
         new = [key for key, state in states.items() if asked.get(key) != state][:AT_ONCE]
         if not new:
-            return dg.SkipReason("No window has become complete.")
+            return dg.SkipReason(f"No window has become complete. {waits}".rstrip())
         requests = [dg.RunRequest(run_key=f"{key} {states[key]}", partition_key=key) for key in new]
         known = {key: asked[key] for key in states if key in asked}
         cursor = json.dumps(known | {key: states[key] for key in new})
@@ -105,7 +101,7 @@ def _refuse_other_partitions(
     spec: PipelineSpec, target: dg.AssetsDefinition | dg.JobDefinition
 ) -> None:
     """Refuses a target that lacks partitions of the table: no tick could ask for these."""
-    table, own = partitions_of(spec.window), target.partitions_def
+    table, own = partitions_in_time(in_time(spec.window)), target.partitions_def
     if not (
         isinstance(own, dg.TimeWindowPartitionsDefinition)
         and own.start <= table.start
@@ -119,25 +115,31 @@ def _refuse_other_partitions(
             f"{name} can't wait for windows of {spec.id}: its partitions are not the table's, but"
             f" {'none' if own is None else own}",
             "spec",
-            "Give it partitions_def=partitions_of(spec.window). What sums up several windows comes"
+            "Give it partitions_def=partitions_of(spec). What sums up several windows comes"
             " behind such an asset.",
         )
 
 
-def _states_of(pipeline: Pipeline) -> dict[str, str]:
-    """`generation state` of the newest windows that are complete or late.
+def _states_of(pipeline: Pipeline) -> tuple[dict[str, str], str]:
+    """`generation state` of the newest windows that are complete or late; and what others wait for.
 
-    By partition key, in the order of time.
+    By partition key, in the order of time. The second is a sentence, empty if all are complete.
     """
-    states = completeness_of(pipeline, LOOK_BACK).windows
-    window = in_time(pipeline.spec.window)
-    return {
+    found = completeness_of(pipeline, LOOK_BACK)
+    states, window = found.windows, in_time(pipeline.spec.window)
+    waits = any(state.state == "open" for state in states.values())
+    complete = {
         key_of(window, r.window.span[0]): f"{r.generation} {states[r.window.key].state}"
         for r in pipeline.ledger.recorded(pipeline.spec.id, LOOK_BACK)
         if r.window.span is not None
         and r.window.key in states
         and states[r.window.key].state != "open"
     }
+    return complete, _held(pipeline, found) if waits else ""
+
+
+def _held(pipeline: Pipeline, found: Completeness) -> str:
+    return holding_in_words(found, pipeline.ledger.newest(pipeline.spec.id)[-1])
 
 
 def completeness(pipeline: Pipeline) -> Verdict:
@@ -146,20 +148,24 @@ def completeness(pipeline: Pipeline) -> Verdict:
     The metadata names the topic-partitions that hold the watermark back.
     """
     found = completeness_of(pipeline, NEWEST)
-    states, window = dict(sorted(found.windows.items())), in_time(pipeline.spec.window)
+    window = in_time(pipeline.spec.window)
+    recorded = {
+        key_of(window, r.window.span[0]): r
+        for r in pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+        # one that was committed after the states were read has none
+        if r.window.span is not None and r.window.key in found.windows
+    }
+    states = {key: found.windows[r.window.key] for key, r in recorded.items()}
     late = {key: state.late_elsewhere for key, state in states.items() if state.state == "late"}
-    recorded = pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
-    read = {r.window.key: r.counts.read for r in recorded}
     tolerance = window.completeness.tolerance
-    too_late = {key: n for key, n in late.items() if n > tolerance * (n + read.get(key, 0))}
+    too_late = {
+        key: n for key, n in late.items() if n > tolerance * (n + recorded[key].counts.read)
+    }
+    waited = pipeline.now() - window.delay - window.max_wait
     overdue = [
-        r.window.key
-        for r in recorded
-        if r.window.span is not None
-        and pipeline.now() > r.window.span[1] + window.delay + window.max_wait
-        # it isn't there if it was committed after the states were read
-        and r.window.key in states
-        and states[r.window.key].state == "open"
+        key
+        for key, r in recorded.items()
+        if states[key].state == "open" and r.window.span is not None and r.window.span[1] < waited
     ]
     shown: dict[str, Value] = {
         "states": dg.MetadataValue.json({key: state.state for key, state in states.items()}),
@@ -171,16 +177,20 @@ def completeness(pipeline: Pipeline) -> Verdict:
         shown["watermark"] = dg.MetadataValue.timestamp(found.watermark)
     words = []
     if overdue:
-        newest = pipeline.ledger.newest(pipeline.spec.id)[-1]
-        words.append(_overdue_words(found, overdue, newest))
+        words.append(
+            f"{first_few(overdue)} {'are' if len(overdue) > 1 else 'is'} not complete, though delay"
+            f" and max_wait are over. {_held(pipeline, found)}"
+        )
     if too_late:
         words.append(_late_words(too_late, tolerance))
     waiting = sum(state.state == "open" for state in states.values())
-    well = f"{len(states) - waiting} windows are complete" + (
+    well = f"Complete: {counted(len(states) - waiting, 'window')}" + (
         f", {waiting} open and not overdue" if waiting else ""
     )
     if late:
-        well += f"; {sum(late.values()):,} late messages are within window.completeness.tolerance"
+        well += (
+            f"; {counted(sum(late.values()), 'late message')} within window.completeness.tolerance"
+        )
     return not too_late and not overdue, " ".join(words) or f"{well}.", shown
 
 
@@ -188,61 +198,6 @@ def shortened(lines: Sequence[str]) -> str:
     """The first lines, and the number of the rest."""
     more = [f"and {len(lines) - _MANY} more"] if len(lines) > _MANY else []
     return "\n".join([*lines[:_MANY], *more]) or "nothing"
-
-
-_REASONS: Mapping[How, tuple[str, str]] = {
-    "end": (
-        "when the newest window was cut, its log held no message from after that",
-        (
-            "The next window's run looks again. If the topic-partition may be idle, set"
-            " `window.idle: exempt`; if it may not, look at its producer."
-        ),
-    ),
-    "open": (
-        "a transaction was open there when the newest window was cut",
-        "End the transaction of its producer; the next window's run looks again.",
-    ),
-    "log_start": (
-        "retention had taken what would prove more",
-        "The next window's run looks again; run windows sooner, or keep messages longer.",
-    ),
-    "clamped": (
-        "the newest cut was moved to a neighbour's, which proves nothing by itself",
-        "The next window's run looks again.",
-    ),
-    "position": (
-        "the pipeline begins there, at a position of its spec",
-        "The next window's run looks again.",
-    ),
-}
-"""The reason why a mark proves nothing, and what to do, by `Mark.how`."""
-
-_UNKNOWN = ("no boundary proves more", "The next window's run looks again.")
-
-
-def _overdue_words(found: Completeness, overdue: Sequence[str], newest: Boundary) -> str:
-    """Says which topic-partitions keep windows open past their time, since when, and why.
-
-    Args:
-        found: the states of the windows.
-        overdue: the keys of the windows that are open past their time.
-        newest: the newest frozen boundary.
-    """
-    open_past_time = (
-        f"{first_few(overdue)} {'are' if len(overdue) > 1 else 'is'} not complete, though delay and"
-        " max_wait are over."
-    )
-    marks = newest.by_tp()
-    by_reason: dict[tuple[str, str], list[TopicPartition]] = {}
-    for tp in found.holding:
-        reason = _REASONS.get(marks[tp].how, _UNKNOWN) if tp in marks else _UNKNOWN
-        by_reason.setdefault(reason, []).append(tp)
-    return " ".join(
-        [
-            open_past_time,
-            *(_holding(tps, found.watermark, *reason) for reason, tps in by_reason.items()),
-        ]
-    )
 
 
 def _late_words(late: Mapping[str, int], tolerance: float) -> str:
@@ -259,9 +214,3 @@ def _late_words(late: Mapping[str, int], tolerance: float) -> str:
         f" {tolerance:.3g} of a window's messages: raise it if that many may be late. A longer"
         " `window.delay` waits for such messages."
     )
-
-
-def _holding(tps: Sequence[TopicPartition], watermark: datetime | None, why: str, do: str) -> str:
-    names = first_few([code(str(tp)) for tp in tps])
-    since = "at no window yet" if watermark is None else f"at {instant(watermark)}"
-    return f"{names} {'hold' if len(tps) > 1 else 'holds'} the watermark {since}: {why}. {do}"

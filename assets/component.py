@@ -18,7 +18,7 @@ import dagster as dg
 from pydantic import BaseModel, Field, RootModel
 
 from windrow.assets.factory import kafka_table
-from windrow.assets.names import identifier, kafka_key
+from windrow.assets.names import dead_letters_key, identifier, kafka_key, table_key
 from windrow.assets.yamlschema import as_written
 from windrow.ingest.assemble import connect
 from windrow.ingest.cli.infer import summary
@@ -128,10 +128,7 @@ class KafkaTable(dg.Component):
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
         """The component's description, for lists."""
-        return dg.ComponentTypeSpec(
-            description=cls.__doc__,
-            produces=["asset", "asset_check", "job", "schedule", "resource"],
-        )
+        return dg.ComponentTypeSpec(description=cls.__doc__)
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
@@ -160,33 +157,52 @@ class KafkaTable(dg.Component):
         ]
         refuse_alike(self.spec, others)
         refuse_two_clusters(self.spec, others)
-        return kafka_table(self.spec)
+        return kafka_table(self.spec, get_asset_spec=self.get_asset_spec)
+
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        """Returns what Dagster knows of an asset: of the table's, and of its dead letters'.
+
+        A subclass changes what the spec's section `dagster` doesn't have, such as metadata.
+        """
+        return spec
 
 
 def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
-    """Refuses an id that Dagster can't tell from another one of the code location.
+    """Refuses an id or an asset key that Dagster can't tell from another one's.
 
     Raises:
-        SpecError: there is such an id; the message names both ids and both files.
+        SpecError: another pipeline of the code location has such a one; the message names both
+            and their files.
     """
-    name = identifier(spec.id)
-    other = next((o for o in others if identifier(o.id) == name), None)
-    if other is None:
-        return
-    what = (
-        f"have one id, {spec.id}"
-        if spec.id == other.id
-        else (
-            f"have the ids {spec.id} and {other.id}, which Dagster can't tell apart: both are"
-            f" {name}"
-        )
-    )
-    one, two = sorted(str(each.folder / FILE) for each in (spec, other))
-    raise SpecError(
-        f"{one} and {two} {what}",
-        "spec",
-        "Give one of them another id, or a code location of its own.",
-    )
+    mine, file = _names(spec), spec.folder / FILE
+    for other in others:
+        theirs, its_file = _names(other), other.folder / FILE
+        for name in filter(theirs.__contains__, mine):
+            what = (
+                f"have one {mine[name]}"
+                if mine[name] == theirs[name]
+                else (
+                    f"have the {mine[name]} and the {theirs[name]}, which Dagster can't tell apart:"
+                    f" both are {name}"
+                )
+            )
+            keys = [f for f, n in ((file, mine), (its_file, theirs)) if n[name].startswith("asset")]
+            remedy = f"{min(keys)} another dagster.key" if keys else "one of them another id"
+            one, two = sorted(map(str, (file, its_file)))
+            raise SpecError(
+                f"{one} and {two} {what}",
+                "spec",
+                f"Give {remedy}, or a code location of its own.",
+            )
+
+
+def _names(spec: PipelineSpec) -> dict[str, str]:
+    """What stands for a pipeline in Dagster: its id and its assets' keys, by Dagster's names."""
+    keys = table_key(spec), dead_letters_key(spec)
+    ids = {identifier(spec.id): f"id {spec.id}"}
+    assets = {identifier("__".join(key.path)): f"asset {key.to_user_string()}" for key in keys}
+    # ids come first: where they are alike, another key helps nobody
+    return {**ids, **assets, **ids}
 
 
 def refuse_two_clusters(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
+from windrow.assets.names import kafka_key, ledger_key, sink_key, spark_key
 from windrow.ingest.assemble import Dependencies, assemble, dead_topic
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
@@ -38,7 +38,7 @@ SYSTEM = Clock()
 
 def keys_of(spec: PipelineSpec) -> set[str]:
     """The keys of the resources that a pipeline's definitions require."""
-    return {kafka_key(spec), ledger_key(spec), sink_key(spec), SPARK_KEY}
+    return {kafka_key(spec), ledger_key(spec), sink_key(spec), spark_key(spec)}
 
 
 def source_of(spec: PipelineSpec, resources: Any, pipeline: Pipeline | None = None) -> KafkaSource:
@@ -74,14 +74,16 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
         source.connect(spec.source.isolation),
         ledger_of(spec, resources),
         lambda rows: table.open(rows, spec.metadata),
-        _under(SPARK_KEY, resources, "engine").engine(),
+        _under(spark_key(spec), resources, "engine").engine(),
         _dead_topic(spec, resources),
     )
     return replace(
         assemble(spec, on=on),
         now=clock.now,
         sleep=clock.sleep,
-        enumerate_splits=lambda now, window: source.reading(spec, now).enumerate_splits(window),
+        enumerate_splits=lambda now, plan: source.reading(spec, now, plan).enumerate_splits(
+            plan.window
+        ),
     )
 
 

@@ -49,8 +49,9 @@ def table_description(spec: PipelineSpec) -> str:
         else f"one window at a time ({code(spec.window.grid)})"
     )
     what = f"{selected(spec.source.selection())}: {how}, exactly once"
+    drains = "A run without a partition commits what is waiting." if spec.window.is_batch else ""
     events = "What an event of this table says is explained in windrow's `docs/dagster.md`."
-    return "\n\n".join(filter(None, [docstring, what, events]))
+    return "\n\n".join(filter(None, [docstring, what, drains, events]))
 
 
 def code_version(spec: PipelineSpec, columns: Columns) -> str:

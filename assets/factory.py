@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import dagster as dg
 
 from windrow.assets.checks import table_checks
+from windrow.assets.dead_letters import dead_letters_asset
 from windrow.assets.dependencies import SYSTEM, Clock
 from windrow.assets.looked_up import looked_up
-from windrow.assets.micro_batches import batch_asset
 from windrow.assets.names import (
-    SPARK_KEY,
     dead_replay_job_name,
     job_name,
     kafka_key,
     ledger_key,
     sink_key,
+    spark_key,
     topics_name,
     upstream_keys,
 )
 from windrow.assets.schedule import schedule_of, topics_schedule_of
 from windrow.assets.topic import topic_assets
-from windrow.assets.window_asset import window_asset
-from windrow.ingest.assemble import declared_columns
+from windrow.assets.window_asset import table_asset
+from windrow.ingest.assemble import declared_columns, refuse_no_spec
 from windrow.ingest.config.cluster import ClusterSpec
+from windrow.ingest.config.dagster import SparkSpec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
+from windrow.ingest.runner.spark.connect import ConnectedSpark
+from windrow.ingest.runner.spark.local import MASTER
 from windrow.resources.kafka import KafkaSource
 from windrow.resources.ledger import LedgerState
 from windrow.resources.spark import Spark
@@ -40,9 +43,15 @@ SPARK = Spark()
 
 _NONE: Mapping[str, Any] = {}
 
+AssetSpecs: TypeAlias = Callable[[dg.AssetSpec], dg.AssetSpec]
+"""Changes what Dagster knows of an asset."""
+
 
 def kafka_table(
-    spec: PipelineSpec, resources: Mapping[str, Any] = _NONE, clock: Clock = SYSTEM
+    spec: PipelineSpec,
+    resources: Mapping[str, Any] = _NONE,
+    clock: Clock = SYSTEM,
+    get_asset_spec: AssetSpecs = lambda spec: spec,
 ) -> dg.Definitions:
     """Makes a pipeline's definitions. Reads the schema; doesn't ask Kafka, ledger or table.
 
@@ -51,21 +60,25 @@ def kafka_table(
         resources: replacements for the spec's own resources, by the keys of
             `assets.names`.
         clock: the clock of runs and checks; tests set it.
+        get_asset_spec: changes the specs of the table's asset and of its dead letters'.
 
     Raises:
-        SpecError: the schema can't be loaded, or has a type that the table hasn't; or a
-            resource has an unknown key.
+        SpecError: `spec` is none; the schema can't be loaded, or has a type that the table
+            hasn't; a resource has an unknown key; or `get_asset_spec` changed a key or
+            partitions.
     """
+    refuse_no_spec(spec)
     with warnings.catch_warnings():
         # dagster is pinned, and its user can do nothing about them
         warnings.simplefilter("ignore", dg.BetaWarning)
-        definitions = _definitions(spec, clock)
+        definitions = _definitions(spec, clock, get_asset_spec)
     return standing_on(definitions, resources)
 
 
-def _definitions(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
+def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -> dg.Definitions:
     columns = declared_columns(spec)
-    table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, clock)
+    table = table_asset(spec, columns, clock)
+    dead = dead_letters_asset(spec, table.partitions_def)
     what = "Micro-batches" if spec.window.is_batch else "Windows"
     job = dg.define_asset_job(job_name(spec), [table], description=f"{what} of {spec.id}")
     topics = dg.define_asset_job(
@@ -79,12 +92,31 @@ def _definitions(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
         dead_replay_job_name(spec), [table], description=f"Replays dead letters of {spec.id}"
     )
     return dg.Definitions(
-        assets=[*topic_assets(spec, clock), *looked_up(spec), table],
+        assets=[
+            *topic_assets(spec, clock),
+            *looked_up(spec),
+            *dg.map_asset_specs(lambda made: _kept(get_asset_spec(made), made), [table, dead]),
+        ],
         asset_checks=table_checks(spec, clock),
-        jobs=[job, topics, *([] if spec.window.is_batch else [dead_replay])],
+        jobs=[job, topics, dead_replay],
         schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
         resources=_resources(spec),
     )
+
+
+def _kept(changed: dg.AssetSpec, made: dg.AssetSpec) -> dg.AssetSpec:
+    """Refuses a spec of another asset: windrow's runs know theirs by key and partitions."""
+    if not isinstance(changed, dg.AssetSpec) or (
+        (changed.key, changed.partitions_def) != (made.key, made.partitions_def)
+    ):
+        raise SpecError(
+            f"get_asset_spec gave no AssetSpec with the key {made.key.to_user_string()} and its"
+            " partitions",
+            "spec",
+            "Have it return what spec.merge_attributes(...) or spec.replace_attributes(...) gives;"
+            " another key is set as dagster.key.",
+        )
+    return changed
 
 
 def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg.Definitions:
@@ -120,11 +152,25 @@ def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg
 def _resources(spec: PipelineSpec) -> dict[str, Any]:
     """The resources of a spec, by their keys."""
     return {
-        SPARK_KEY: SPARK,
+        spark_key(spec): _spark(spec.dagster.spark),
         kafka_key(spec): _of_cluster(spec.cluster.model_dump_json()),
         ledger_key(spec): _hidden(LedgerState(url=spec.state_url())),
         sink_key(spec): _hidden(Table.of(spec)),
     }
+
+
+def _spark(spark: SparkSpec) -> Any:
+    """The Spark of a spec.
+
+    Raises:
+        SpecError: there can be no server at its address.
+    """
+    if spark == SparkSpec():
+        return SPARK
+    if spark.connect is not None:
+        ConnectedSpark(spark.connect)
+        return Spark(connect=spark.connect)
+    return _hidden(Spark(master=spark.master or MASTER, spark_config=dict(spark.conf)))
 
 
 @cache
@@ -142,7 +188,9 @@ def _hidden(resource: Any) -> Any:
     The UI shows it otherwise.
     """
     cluster = type(resource) is KafkaSource  # fields of a user's own class may be secrets
-    ours = isinstance(resource, KafkaSource | LedgerState | Table)
+    ours = isinstance(resource, KafkaSource | LedgerState | Table) or (
+        isinstance(resource, Spark) and bool(resource.spark_config)
+    )
     if not ours or (cluster and not resource.has_secrets()):
         return resource
 

@@ -10,6 +10,7 @@ stack, from windrow's own frame on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import TracebackException
@@ -18,7 +19,8 @@ import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 
-from windrow.ingest.errors import BugError, UnreachableError, WindrowError
+from windrow.ingest.config.dagster import DagsterSpec
+from windrow.ingest.errors import BugError, UnreachableError, WindrowError, error_of_place
 
 
 class ShownAloneError(DagsterUserCodeProcessError):
@@ -36,7 +38,7 @@ class WindowFailedError(dg.Failure, ShownAloneError):
     """The step has failed, without a retry."""
 
 
-def failure_of(what: str, error: Exception) -> WindowFailedError:
+def failure_of(what: str, error: BaseException) -> WindowFailedError:
     """Makes a failure of an error.
 
     Args:
@@ -63,7 +65,7 @@ def failing(what: str) -> Iterator[None]:
     """Raises errors of the block as failures, without a retry."""
     try:
         yield
-    except Exception as error:  # raised again, unknown ones as a bug  # noqa: BLE001
+    except (Exception, SystemExit) as error:  # raised again, unknown ones as a bug  # noqa: BLE001
         raise failure_of(what, error) from None
 
 
@@ -74,13 +76,23 @@ def shown_of(what: str, error: WindrowError) -> SerializableErrorInfo:
         if isinstance(error, BugError)
         else None
     )
-    return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__, cause=stack)
+    return SerializableErrorInfo(f"{said_of(what, error)}\n", [], type(error).__name__, cause=stack)
 
 
-def known(error: Exception) -> WindrowError:
-    """Makes a bug of an error that is none of windrow's."""
+def said_of(what: str, error: WindrowError) -> str:
+    """The sentence of an error behind what failed; a window has the name that Dagster gives it."""
+    text = str(error)
+    if what.startswith("Window ") and text.startswith("Window "):
+        return re.sub(r"^Window \S+?(?=:?\s)", lambda _: what, text)
+    return f"{what}: {text}"
+
+
+def known(error: BaseException) -> WindrowError:
+    """Words an error that is none of windrow's: of a file or folder, or else a bug."""
     if isinstance(error, WindrowError):
         return error
+    if (of_place := error_of_place(error, "materialize it again")) is not None:
+        return of_place
     bug = BugError.of(error, "setup")
     bug.do = (
         "Report it with the stack trace. If the window has a receipt, what that says is true;"
@@ -92,34 +104,28 @@ def known(error: Exception) -> WindrowError:
 # --------------------------------------------------------------------------------------------------
 
 
-RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
-"""Retries after an unreachable system; refused data is not tried again.
-
-It is no policy of the assets: Dagster would apply that to a cancelled run, too, whose
-interrupted step would begin again and commit.
-"""
-
-
 class WindowRetryError(dg.RetryRequested, ShownAloneError):
     """The step has failed, and is retried."""
 
 
 def again_or_failure(
-    what: str, error: Exception, tries: int
+    what: str, error: Exception, tries: int, dagster: DagsterSpec
 ) -> WindowRetryError | WindowFailedError:
     """Makes a retry of an error if something was unreachable, else a failure.
 
-    After the last retry it is a failure, too.
+    After the last retry it is a failure, too. The assets have no policy of Dagster's: it would
+    apply that to a cancelled run, too, whose interrupted step would begin again and commit.
 
     Args:
         what: as of `failure_of`.
         error: as of `failure_of`.
         tries: the number of retries until now.
+        dagster: the spec's section `dagster`, which says how many there are.
     """
-    if not isinstance(error, UnreachableError) or tries >= RETRY.max_retries:
+    if not isinstance(error, UnreachableError) or tries >= dagster.retries:
         return failure_of(what, error)
-    wait = RETRY.calculate_delay(tries + 1)
-    retry = WindowRetryError(RETRY.max_retries, wait)
+    wait = dagster.retry_wait.total_seconds() * 2**tries
+    retry = WindowRetryError(dagster.retries, wait)
     retry.show_alone(
         SerializableErrorInfo(
             f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=shown_of(what, error)

@@ -22,6 +22,7 @@ def looked_up(spec: PipelineSpec) -> list[dg.AssetSpec]:
         dg.AssetSpec(
             dg.AssetKey(["lookup", f"{step.lookup}-of-{spec.id}"]),
             deps=[dg.AssetKey.from_user_string(step.from_.asset)],
+            group_name=spec.dagster.group_name,
             partitions_def=dg.StaticPartitionsDefinition([]),
             description=(
                 f"What the lookup `{step.lookup}` of `{spec.id}` takes. Each window is pinned to a"

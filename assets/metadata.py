@@ -12,7 +12,6 @@ is replaced by the command that prints it.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -29,6 +28,7 @@ from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.receipt import Receipt, SplitCounts
 from windrow.ingest.model.tiling import between
+from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Result
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.source.enumerator.completeness import WindowState
@@ -127,11 +127,7 @@ def window_metadata(
         "invisible": counts.invisible,
         "aborted": counts.aborted,
         "generation": receipt.generation,
-        "window": (
-            receipt.window.key
-            if receipt.window.span is None
-            else f"{receipt.window.key}/{label_text(receipt.window.end)}"
-        ),
+        "window": span_text(receipt.window),
         "offsets": offsets_table(receipt),
         "messages_read": counts.read,
         "bytes_read": counts.bytes,
@@ -153,6 +149,11 @@ def window_metadata(
     in_partition = receipt.window.span is not None and receipt.merged is None
     rows: dict[str, Value] = {"dagster/partition_row_count": counts.rows} if in_partition else {}
     return {name: found[name] for name in ENTRIES if name in found} | rows | schema
+
+
+def span_text(window: Window) -> str:
+    """A window's hours, as `START/END`; the name of a micro-batch."""
+    return window.key if window.span is None else f"{window.key}/{label_text(window.end)}"
 
 
 def _receipt_or_command(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
@@ -205,9 +206,7 @@ def _optional(result: Result) -> dict[str, Value]:
         result.committed.version,
         result.group_offsets,
     )
-    reasons = Counter[str]()
-    for split in receipt.splits:
-        reasons.update(dict(split.reasons))
+    reasons = receipt.reasons
     found: dict[str, Value] = {}
     if receipt.passed_over:
         found["passed_over"] = receipt.passed_over

@@ -1,183 +1,121 @@
-"""The table asset of micro-batches: a run commits all waiting messages, batch by batch.
+"""Micro-batches in Dagster: a run without a partition commits all that is waiting.
 
-The asset has no partitions, for nobody knows beforehand which batches there will be. If
-nothing is waiting, a run succeeds without an event.
+Each batch becomes a partition of the table once it is committed, as nobody knows beforehand
+which ones there will be. A run of partitions reports or replays these batches, as it does
+windows in time (`assets.window_asset`).
 """
 
-# No postponed annotations here: Dagster reads those of the decorated function itself.
+from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from itertools import chain
 
 import dagster as dg
-from pydantic import Field
+from sqlalchemy.exc import IntegrityError
 
 from windrow.assets.checks import log_checks
-from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
-from windrow.assets.dependencies import Clock, keys_of, pipeline_of
-from windrow.assets.description import code_version, definition_metadata, table_description
-from windrow.assets.looked_up import dependencies
-from windrow.assets.names import table_key
+from windrow.assets.names import batches_name, table_key
 from windrow.assets.reporting import (
+    NEWEST,
     errors_reported,
-    events_logged,
     last_observed,
     progress_log,
     request_id,
     show,
-    warn_of_processes,
+    show_refused,
 )
 from windrow.assets.schedule import done_tag, refused_tag
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.model.grid import parse_windows
-from windrow.ingest.model.window import Window
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.grid import batch_at
+from windrow.ingest.model.label import label_text, number_of
 from windrow.ingest.runner.context import Pipeline, Request, Result
-from windrow.ingest.runner.micro_batches import is_done, run_batches
-from windrow.ingest.runner.run_windows import pass_over_refused, refused_last, run_windows
+from windrow.ingest.runner.micro_batches import is_done, number_cut, run_batches
+from windrow.ingest.runner.run_windows import refused_last, run_windows
 from windrow.ingest.runner.stop import DONE
-from windrow.ingest.schema.columns import Columns
+
+PARTITIONS = 5_000
+"""Most micro-batches that are partitions: the newest ones. The command runs older ones."""
+
+_EVENTS = 1_000
+"""Most events that are searched for those of the newest batches."""
 
 
-class Batches(DeadReplayConfig):
-    """A run's config: the micro-batches to commit."""
+def drain(
+    context: dg.AssetExecutionContext,
+    pipeline: Pipeline,
+    code_version: str,
+    *,
+    fresh_lookups: bool,
+) -> bool:
+    """Commits all waiting messages, batch by batch; returns whether it has shown any batch.
 
-    replay: str | None = Field(
-        default=None,
-        description=(
-            "Left out: commit all that is waiting when the run begins. Else replace these committed"
-            " batches instead, from the same offsets: 3, batch-000000003, or"
-            " 3/7 for 3 up to 7 without 7."
-        ),
-    )
-    accept_fewer: bool = Field(
-        default=False,
-        description=(
-            "With replay: go on although fewer messages are left than were read before, or some"
-            " were edited before a dead-letter replay."
-        ),
-    )
-    fresh_lookups: bool = Field(
-        default=False,
-        description=(
-            "Look up in tables as they are now, not in the versions that the batches are pinned to."
-        ),
-    )
-
-    replay_dead_letters: str | None = Field(
-        default=None,
-        description=(
-            "Replay the dead letters of these committed batches instead; named as under replay."
-        ),
-    )
-
-    def replay_of(self) -> str | None:
-        """The replay that the config asks for, as the beginning of a sentence; None if none."""
-        if self.replay_dead_letters is not None:
-            return f"The dead-letter replay of {self.replay_dead_letters}"
-        return None if self.replay is None else f"The replay of {self.replay}"
-
-    def results(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> Iterator[Result]:
-        """Runs the batches; yields each result after its commit.
-
-        Raises:
-            SpecError: the options conflict, or a batch doesn't exist.
-        """
-        if self.replay_dead_letters is not None:
-            return self._replayed_dead_letters(context, pipeline, self.replay_dead_letters)
-        self.refuse_without()
-        request = request_id(context)
-        if self.replay is not None:
-            return self._replayed(
-                context,
-                pipeline,
-                self.replay,
-                Request(
-                    request,
-                    replace=True,
-                    accept_fewer=self.accept_fewer,
-                    fresh_lookups=self.fresh_lookups,
-                ),
-            )
-        if self.accept_fewer:
-            raise SpecError(
-                "accept_fewer is for replays only",
-                "spec",
-                "Name the batches under replay, or leave accept_fewer out.",
-            )
-        asked = Request(request, fresh_lookups=self.fresh_lookups)
-        return run_batches(pipeline, asked, progress_log(context))
-
-    def _replayed_dead_letters(
-        self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str
-    ) -> Iterator[Result]:
-        if self.replay is not None:
-            raise SpecError(
-                "replay_dead_letters excludes replay",
-                "spec",
-                "Leave replay out: replay_dead_letters names the batches.",
-            )
-        batches = self._named(pipeline, names)
-        yield from refused_last(
-            replayed_dead_letters(context, pipeline, batches, self), len(batches)
-        )
-
-    def _replayed(
-        self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str, request: Request
-    ) -> Iterator[Result]:
-        batches = self._named(pipeline, names)
-        outcomes = run_windows(
-            pipeline, batches, request, progress_log(context), pass_over_refused(pipeline)
-        )
-        yield from refused_last(outcomes, len(batches))
-
-    @staticmethod
-    def _named(pipeline: Pipeline, names: str) -> list[Window]:
-        return parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names)
-
-
-def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
-    """Makes the asset of a pipeline's table.
-
-    `columns`: the columns of its schema; `clock`: the clock of its runs.
+    Shows committed batches before, of which Dagster has no event. `code_version` and
+    `fresh_lookups`: as of `show` and of `Request`.
     """
-    version = code_version(spec, columns)
+    spec, shown, topics = pipeline.spec, False, last_observed(context, pipeline.spec)
+    request = Request(request_id(context), fresh_lookups=fresh_lookups)
 
-    @dg.asset(
-        key=table_key(spec),
-        deps=dependencies(spec),
-        kinds={"kafka", "spark", spec.sink.kind},
-        required_resource_keys=keys_of(spec),
-        output_required=False,
-        metadata=definition_metadata(spec, columns),
-        description=table_description(spec),
-        code_version=version,
+    def refused(error: RefusedError) -> None:
+        cut = number_cut(pipeline)
+        newest = batch_at(spec.id, cut - 1) if cut else None
+        if newest is not None and pipeline.sink.look(newest) is None:
+            keep_newest(context.instance, spec, cut)
+            show_refused(context, spec, newest.key, error)
+        else:
+            newest = None
+        context.instance.add_run_tags(context.run.run_id, refused_tag(spec, newest))
+        log_checks(context, pipeline)
+
+    with errors_reported(context, spec, "A micro-batch", refused):
+        cut = number_cut(pipeline)
+        keep_newest(context.instance, spec, cut)
+        waiting = run_batches(pipeline, request, progress_log(context))
+        for result in chain(_not_shown(context, pipeline, cut, request), waiting):
+            window = result.committed.receipt.window
+            keep_newest(context.instance, spec, number_of(window.end))
+            show(context, pipeline, result, topics, code_version, window.key)
+            shown = True
+        if spec.stop is not None and is_done(pipeline):
+            context.instance.add_run_tags(context.run.run_id, done_tag(spec.stop))
+            context.log.info(DONE)
+        elif not shown:
+            context.log.info(
+                "Nothing is waiting, or fewer messages than window.min_records: no micro-batch"
+                " was cut."
+            )
+    return shown
+
+
+def keep_newest(instance: dg.DagsterInstance, spec: PipelineSpec, cut: int) -> None:
+    """Makes the newest of so many micro-batches Dagster's partitions, and no older ones."""
+    name, oldest = batches_name(spec), max(0, cut - PARTITIONS)
+    there = set(instance.get_dynamic_partitions(name))
+    missing = [key for n in range(oldest, cut) if (key := label_text(n)) not in there]
+    if missing:
+        try:
+            instance.add_dynamic_partitions(name, missing)
+        except IntegrityError:  # another run has added one meanwhile: Dagster looks again
+            instance.add_dynamic_partitions(name, missing)
+    for key in there:
+        if key < label_text(oldest):
+            instance.delete_dynamic_partition(name, key)
+
+
+def _not_shown(
+    context: dg.AssetExecutionContext, pipeline: Pipeline, cut: int, request: Request
+) -> Iterator[Result]:
+    """Reports those of the newest batches that are committed, and of which Dagster has no event.
+
+    Their run died before it logged one, or they were committed by the command.
+    """
+    batches = [batch_at(pipeline.spec.id, n) for n in range(max(0, cut - NEWEST), cut)]
+    wanted = dg.AssetRecordsFilter(
+        table_key(pipeline.spec), asset_partitions=[batch.key for batch in batches]
     )
-    def table(context: dg.AssetExecutionContext, config: Batches) -> Iterator[Any]:
-        def refused(_: RefusedError) -> None:
-            if replay is None:
-                context.instance.add_run_tags(context.run.run_id, refused_tag(spec))
-            log_checks(context, pipeline)
-
-        replay = config.replay_of()
-        batches = 0
-        warn_of_processes(context)
-        with errors_reported(context, spec, replay or "A micro-batch"):
-            pipeline = pipeline_of(spec, context.resources, clock)
-        topics = last_observed(context, spec)
-        with errors_reported(context, spec, replay or "A micro-batch", refused):
-            for result in config.results(context, pipeline):
-                show(context, pipeline, result, topics, version)
-                batches += 1
-            if spec.stop is not None and is_done(pipeline):
-                context.instance.add_run_tags(context.run.run_id, done_tag(spec.stop))
-                context.log.info(DONE)
-            elif not batches:
-                context.log.info(
-                    "Nothing is waiting, or fewer messages than window.min_records: no micro-batch"
-                    " was cut."
-                )
-        if batches:
-            yield events_logged()
-
-    return table
+    events = context.instance.fetch_materializations(wanted, limit=_EVENTS).records
+    shown = {record.partition_key for record in events}
+    left = [batch for batch in batches if batch.key not in shown]
+    found = zip(left, pipeline.sink.looks(left), strict=True)
+    committed = [batch for batch, there in found if there is not None]
+    return refused_last(run_windows(pipeline, committed, request), len(committed))

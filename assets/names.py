@@ -7,6 +7,7 @@ import re
 import dagster as dg
 
 from windrow.ingest.config.cluster import TuningSpec
+from windrow.ingest.config.dagster import SparkSpec
 from windrow.ingest.config.pipeline import PipelineSpec
 
 
@@ -16,8 +17,13 @@ def identifier(text: str) -> str:
 
 
 def table_key(spec: PipelineSpec) -> dg.AssetKey:
-    """The table's asset key: the pipeline's id."""
-    return dg.AssetKey([spec.id])
+    """The table's asset key: the pipeline's id, or another one of the spec."""
+    return dg.AssetKey.from_user_string(spec.dagster.key or spec.id)
+
+
+def dead_letters_key(spec: PipelineSpec) -> dg.AssetKey:
+    """The asset key of the table's dead letters."""
+    return dg.AssetKey.from_user_string(f"{table_key(spec).to_user_string()}_dead")
 
 
 def topic_key(topic: str) -> dg.AssetKey:
@@ -44,6 +50,11 @@ def job_name(spec: PipelineSpec) -> str:
     return f"{identifier(spec.id)}_{'batches' if spec.window.is_batch else 'windows'}"
 
 
+def batches_name(spec: PipelineSpec) -> str:
+    """The name of the partitions of a pipeline of micro-batches."""
+    return f"{spec.id}/batches"
+
+
 def dead_replay_job_name(spec: PipelineSpec) -> str:
     """The name of the job that replays dead letters."""
     return f"{identifier(spec.id)}_replay_dead_letters"
@@ -55,7 +66,13 @@ def topics_name(spec: PipelineSpec) -> str:
 
 
 SPARK_KEY = "spark"
-"""The key of the Spark resource, which all pipelines share."""
+"""The key of the Spark that all pipelines share which have none of their own."""
+
+
+def spark_key(spec: PipelineSpec) -> str:
+    """The key of the pipeline's Spark."""
+    own = spec.dagster.spark != SparkSpec()
+    return f"{identifier(spec.id)}_spark" if own else SPARK_KEY
 
 
 def kafka_key(spec: PipelineSpec) -> str:

@@ -1,7 +1,7 @@
 """Converts between Dagster's partition keys and windrow's windows, in UTC.
 
 Dagster has the same keys, but isn't asked for them: one call to it costs more than all
-of this module. Micro-batches are no partitions.
+of this module.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ from itertools import pairwise
 
 import dagster as dg
 
+from windrow.assets.names import batches_name
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.window import TimeWindows, WindowSpec, in_time
+from windrow.ingest.config.window import TimeWindows, in_time
+from windrow.ingest.errors import SpecError
 from windrow.ingest.model.grid import (
     after,
+    batch_at,
     cron,
     labels_back,
     labels_between,
     window_at,
 )
+from windrow.ingest.model.label import label_text
 from windrow.ingest.model.window import Window
 
 OFTEN = "*/5 * * * *"
@@ -31,13 +35,21 @@ _DAY = datetime(2026, 1, 5, tzinfo=UTC)
 _MINUTES = 24 * 60
 
 
-def partitions_of(spec_window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
-    """The windows of a pipeline as Dagster's partitions; a key is the window's start.
+def partitions_of(spec: PipelineSpec) -> dg.PartitionsDefinition[str]:
+    """The windows of a pipeline as Dagster's partitions.
 
-    Raises:
-        GridError: the pipeline has micro-batches.
+    A key is the start of a window in time, or the name of a micro-batch, which runs add when
+    they have cut it (`assets.micro_batches.keep_newest`).
     """
-    window = in_time(spec_window)
+    return (
+        dg.DynamicPartitionsDefinition(name=batches_name(spec))
+        if spec.window.is_batch
+        else partitions_in_time(in_time(spec.window))
+    )
+
+
+def partitions_in_time(window: TimeWindows) -> dg.TimeWindowPartitionsDefinition:
+    """Windows in time as Dagster's partitions."""
     if window.grid == "hourly":
         return dg.HourlyPartitionsDefinition(start_date=window.start, timezone="UTC")
     if window.grid == "daily":
@@ -48,10 +60,33 @@ def partitions_of(spec_window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
 
 
 def windows_of(spec: PipelineSpec, keys: Sequence[str]) -> list[tuple[str, Window]]:
-    """The windows of partition keys, in the order of time."""
+    """The windows of partition keys, in the order of time.
+
+    Raises:
+        SpecError: a key that somebody has added is no micro-batch's.
+    """
+    if spec.window.is_batch:
+        return sorted((key, _batch_of(spec, key)) for key in keys)
     window = in_time(spec.window)
     starts = sorted((_start_of(window, key), key) for key in keys)
     return [(key, window_at(spec.id, spec.window.grid, start)) for start, key in starts]
+
+
+def _batch_of(spec: PipelineSpec, key: str) -> Window:
+    number = key.removeprefix("batch-")
+    if not number.isdecimal() or label_text(int(number)) != key:
+        raise SpecError(
+            f"The partition {key!r} is no micro-batch",
+            "spec",
+            "Delete it on the table's page in Dagster, at its partitions: runs add those of"
+            f" micro-batches, such as {label_text(7)}.",
+        )
+    return batch_at(spec.id, int(number))
+
+
+def partition_key(spec: PipelineSpec, window: Window) -> str:
+    """The partition key of a window."""
+    return window.key if window.span is None else key_of(in_time(spec.window), window.span[0])
 
 
 def key_of(window: TimeWindows, start: datetime) -> str:

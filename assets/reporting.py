@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 import dagster as dg
@@ -27,19 +28,20 @@ from dagster._core.definitions.data_version import (
 )
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 
-from windrow.assets.failures import WindowFailedError, again_or_failure, known
+from windrow.assets.dead_letters import dead_letters_event
+from windrow.assets.failures import WindowFailedError, again_or_failure, known, said_of
 from windrow.assets.metadata import Value, window_metadata
 from windrow.assets.names import upstream_keys
 from windrow.assets.topic import versions
+from windrow.ingest.admin.completeness import completeness_of
 from windrow.ingest.admin.lag import lag
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import RefusedError, WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.runner.context import Pipeline, Progress, Result
+from windrow.ingest.runner.context import Pipeline, Result
 from windrow.ingest.runner.next_start import next_start_after
+from windrow.ingest.runner.progress import Progress, lines
 from windrow.ingest.runner.stop import bounded_source
-from windrow.ingest.source.enumerator.completeness import Completeness, assess
 
 NEWEST = 48
 """Number of the newest windows that are looked at for the state of one, and by checks."""
@@ -55,14 +57,8 @@ Observed: TypeAlias = dict[dg.AssetKey, tuple[str, str]]
 
 
 def progress_log(context: dg.AssetExecutionContext) -> Callable[[Progress], None]:
-    """Makes a function that logs each window when its reading begins."""
-
-    def progress(at: Progress) -> None:
-        begins = at.beginning()
-        if begins is not None:
-            context.log.info("%s", begins)
-
-    return progress
+    """Makes a function that logs how far the reading of windows has come."""
+    return lines(lambda line: context.log.info("%s", line))
 
 
 def warn_of_processes(context: dg.AssetExecutionContext) -> None:
@@ -104,11 +100,11 @@ def show(
     result: Result,
     observed: Observed,
     code_version: str,
-    key: str | None = None,
+    key: str,
     *,
     last: bool = True,
 ) -> None:
-    """Logs the one event of a window.
+    """Logs the one event of a window, and the one of its dead letters.
 
     Its data version is the committed attempt, so a window that is only reported again
     makes nothing downstream stale. A topic that was never observed is observed here:
@@ -122,7 +118,7 @@ def show(
         observed: the result of `last_observed`; topics that are observed here are added.
         code_version: of the asset; a window that is only reported again keeps the one that
             Dagster knows it with.
-        key: the window's partition; None for micro-batches.
+        key: the window's partition.
         last: True if the run commits no later window, so that all messages behind this
             one are unread.
     """
@@ -149,13 +145,12 @@ def show(
     context.log_event(
         dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata, tags=tags)
     )
+    context.log_event(dead_letters_event(spec, receipt, key, _version(receipt.attempt)))
 
 
-def _shown_version(
-    context: dg.AssetExecutionContext, receipt: Receipt, key: str | None
-) -> str | None:
+def _shown_version(context: dg.AssetExecutionContext, receipt: Receipt, key: str) -> str | None:
     """The code version with which Dagster shows the very same commit of a window, if it does."""
-    wanted = dg.AssetRecordsFilter(context.asset_key, asset_partitions=key and [key])
+    wanted = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[key])
     for record in context.instance.fetch_materializations(wanted, limit=1).records:
         event = record.asset_materialization
         if event is not None and (event.tags or {}).get(DATA_VERSION_TAG) == receipt.attempt:
@@ -210,28 +205,6 @@ def _size(pipeline: Pipeline) -> dict[str, Value]:
     return {"dagster/row_count": rows, "dagster/size_bytes": size}
 
 
-def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Completeness:
-    """Measures how complete the newest committed windows are, and those in `more`.
-
-    Reads the ledger's copies of their receipts.
-    The watermark is None also if it lies before the oldest of these boundaries: then
-    none of these windows is complete either.
-
-    Raises:
-        GridError: the pipeline has micro-batches, which have no hours.
-        UnreachableError: the ledger doesn't answer, or the cluster, which is asked which
-            topics have LogAppendTime.
-    """
-    spec, ledger = pipeline.spec, pipeline.ledger
-    boundaries = ledger.newest(spec.id, newest + 1)
-    receipts = {r.window: r for r in (*ledger.recorded(spec.id, newest), *more)}
-    names = sorted({seen.topic for boundary in boundaries[-1:] for seen in boundary.topics})
-    stamped = frozenset(
-        name for name, info in pipeline.broker.topics(names).items() if info.append_time
-    )
-    return assess(boundaries, list(receipts.values()), stamped, in_time(spec.window).idle)
-
-
 # --------------------------------------------------------------------------------------------------
 
 
@@ -245,18 +218,15 @@ def show_refused(
     for it again.
     """
     error.do = with_spec(error.do, spec.spec_file)
-    context.log.error("Window %s: %s", key, error)
+    context.log.error("%s", said_of(f"Window {key}", error))
     for_data = isinstance(error, RefusedError) and not error.of_setting
     said = "Refused" if for_data else "Failed"
     metadata: dict[str, Value] = {
         REFUSED if for_data else "failed": error.what,
         "do": error.do,
-        "kind": type(error).__name__,
     }
     context.log_event(
-        dg.AssetObservation(
-            context.asset_key, partition=key, description=f"{said}: {error}", metadata=metadata
-        )
+        dg.AssetObservation(context.asset_key, partition=key, description=said, metadata=metadata)
     )
 
 
@@ -268,7 +238,7 @@ def errors_reported(
     on_refused: Callable[[RefusedError], None] | None = None,
     on_failed: Callable[[WindrowError], None] | None = None,
 ) -> Iterator[None]:
-    """Raises windrow's errors as Dagster's.
+    """Raises windrow's errors as Dagster's, and logs what is waited for: Spark's start, a commit.
 
     The step is retried if something was unreachable, else it fails.
 
@@ -277,14 +247,24 @@ def errors_reported(
     or schema refuses it: once that is fixed, the schedule requests the window again.
     `on_failed`: called if the step fails for another reason.
     """
+
+    def hears(record: logging.LogRecord) -> bool:
+        with suppress(Exception):  # a line that Dagster can't take stops no run
+            context.log.info("%s", record.getMessage())
+        return True
+
+    waits = logging.getLogger("windrow.waiting")
+    waits.addFilter(hears)
     try:
         yield
-    except Exception as raised:  # raised again, unknown ones as a bug  # noqa: BLE001
+    except (Exception, SystemExit) as raised:  # raised again, unknown ones as a bug  # noqa: BLE001
         error = known(raised)
         error.do = with_spec(error.do, spec.spec_file)
-        failure = again_or_failure(what, error, context.retry_number)
+        failure = again_or_failure(what, error, context.retry_number, spec.dagster)
         if on_refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             on_refused(error)
         elif on_failed is not None and isinstance(failure, WindowFailedError):
             on_failed(error)
         raise failure from None
+    finally:
+        waits.removeFilter(hears)

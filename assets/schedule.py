@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
-from itertools import takewhile
+from typing import Any
 
 import dagster as dg
 
-from windrow.assets.names import identifier, table_key, topics_name
+from windrow.assets.dependencies import ledger_of
+from windrow.assets.names import identifier, ledger_key, table_key, topics_name
 from windrow.assets.partitions import (
     catch_up,
     closed,
@@ -24,10 +25,12 @@ from windrow.assets.partitions import (
 from windrow.assets.reporting import REFUSED
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches, in_time
+from windrow.ingest.errors import PausedError, WindrowError, counted, first_few, with_spec
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import instant, label_text
 from windrow.ingest.model.source import Initializer
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.ownership import refuse_paused
 from windrow.ingest.runner.stop import DONE
 
 CATCH_UP = 48
@@ -48,11 +51,10 @@ GOING = [
 ]
 
 REFUSED_TAG = "windrow/refused"
-"""The tag of a run whose micro-batch was refused.
+"""The tag of a run whose micro-batch was refused, with the batch's partition, if it has one.
 
-A refused batch blocks all later ones, so the schedule starts no more runs: a person
-decides about it. A refused window has an observation instead
-(`assets.reporting.show_refused`).
+A refused batch blocks all later ones, so the schedule starts no more runs until a person has
+run it. A refused window in time has only an observation (`assets.reporting.show_refused`).
 """
 
 DONE_TAG = "windrow/done"
@@ -75,7 +77,7 @@ LEFT_TAG = "windrow/left"
 
 BATCH_REFUSED = (
     "The newest run refused a micro-batch, which blocks all later ones. See why, fix it and start a"
-    " run of this job by hand; then the schedule goes on."
+    " run of this job by hand, or of the batch's partition; then the schedule goes on."
 )
 BATCHES_DONE = f"{DONE} The schedule goes on when the spec has another window.stop, or none."
 STILL_GOING = "The previous run is still going; the next tick requests what it leaves."
@@ -103,10 +105,14 @@ def _window_schedule(
         cron_schedule=crons[0] if len(crons) == 1 else crons,
         execution_timezone="UTC",
         job=job,
+        required_resource_keys={ledger_key(spec)},
     )
     def closed_windows(
         context: dg.ScheduleEvaluationContext,
     ) -> list[dg.RunRequest] | dg.SkipReason:
+        paused = paused_words(spec, context.resources)
+        if paused:
+            return dg.SkipReason(paused)
         if _running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
         at = context.scheduled_execution_time
@@ -115,9 +121,11 @@ def _window_schedule(
         left = left_words(earlier(window, keys[0], done), keys[0]) if keys else ""
         if left:
             context.log.warning("%s", left)
-        found = key_ranges(window, _open(context.instance, spec, keys, done))
-        return [_request(spec, s, at, left) for s in found] or dg.SkipReason(
-            " ".join(filter(None, ("No closed window is waiting.", left)))
+        waiting, refused = _open(context.instance, spec, keys, done)
+        if refused:
+            context.log.warning("%s", refused)
+        return [_request(spec, s, at, left) for s in key_ranges(window, waiting)] or dg.SkipReason(
+            " ".join(filter(None, (refused or "No closed window is waiting.", left)))
         )
 
     return closed_windows
@@ -133,12 +141,16 @@ def _batch_schedule(
         cron_schedule=batches.every,
         execution_timezone="UTC",
         job=job,
+        required_resource_keys={ledger_key(spec)},
     )
     def waiting_messages(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        paused = paused_words(spec, context.resources)
+        if paused:
+            return dg.SkipReason(paused)
         if _running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
         tags = _newest_tags(context.instance, job.name)
-        if REFUSED_TAG in tags:
+        if REFUSED_TAG in tags and not _is_green(context.instance, spec, tags[REFUSED_TAG]):
             return dg.SkipReason(BATCH_REFUSED)
         if spec.stop is not None and done_tag(spec.stop).items() <= tags.items():
             return dg.SkipReason(BATCHES_DONE)
@@ -159,6 +171,20 @@ def topics_schedule_of(
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
     return topics
+
+
+def paused_words(spec: PipelineSpec, resources: Any) -> str:
+    """A tick's sentence about a pipeline that is paused; empty if it isn't.
+
+    It is empty, too, if the ledger can't be asked: a run asks it again, and is tried again.
+    """
+    try:
+        refuse_paused(ledger_of(spec, resources), spec.id)
+    except PausedError as error:
+        return with_spec(str(error), spec.spec_file)
+    except WindrowError:
+        return ""
+    return ""
 
 
 def left_words(count: int, oldest: str) -> str:
@@ -207,23 +233,32 @@ def _running(instance: dg.DagsterInstance, job: str) -> bool:
 
 def _open(
     instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str], done: Collection[str]
-) -> list[str]:
-    """The keys that are neither done nor refused.
+) -> tuple[list[str], str]:
+    """The keys that are neither done nor refused; and a sentence about those that are refused.
 
     If windows must be committed in order, only the keys before the first refused one.
     """
     left = [key for key in keys if key not in done]
-    refused = _refused(instance, spec, left)
-    return (
-        list(takewhile(lambda key: key not in refused, left))
-        if spec.in_order
-        else [key for key in left if key not in refused]
-    )
+    known = _refused(instance, spec, left)
+    refused = [key for key in left if key in known]
+    if not refused:
+        return left, ""
+    words = f"A person decides about what was refused: {first_few(refused)}."
+    if not spec.in_order:
+        return [key for key in left if key not in refused], words
+    first = left.index(refused[0])
+    behind = counted(len(left) - first - 1, "later window")
+    return left[:first], f"{words} Behind the first one, {behind} can only follow in order."
 
 
-def refused_tag(spec: PipelineSpec) -> dict[str, str]:
-    """The tag for a run whose micro-batch is refused."""
-    return {REFUSED_TAG: f"{spec.id}/batch"}
+def refused_tag(spec: PipelineSpec, batch: Window | None) -> dict[str, str]:
+    """The tag for a run that is refused. `batch`: the one that is, if it was cut."""
+    return {REFUSED_TAG: f"{spec.id}/batch" if batch is None else batch.key}
+
+
+def _is_green(instance: dg.DagsterInstance, spec: PipelineSpec, key: str) -> bool:
+    wanted = dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key])
+    return bool(instance.fetch_materializations(wanted, limit=1).records)
 
 
 def done_tag(stop: Initializer) -> dict[str, str]:

@@ -17,10 +17,11 @@ from windrow.assets.description import selected
 from windrow.assets.failures import failing
 from windrow.assets.metadata import Value
 from windrow.assets.names import kafka_key, ledger_key, topic_key, upstream_keys
-from windrow.ingest.admin.lag import lag
+from windrow.ingest.admin.lag import lag, tell_lag
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.source import Pattern, Topics, selection_text, selects
+from windrow.ingest.observers.prometheus import observer_of
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.runner.next_start import next_start_after
@@ -55,6 +56,7 @@ def _observable(
         key=key,
         required_resource_keys={kafka_key(spec), ledger_key(spec)},
         description=f"{what} {selected(selection)}",
+        group_name=spec.dagster.group_name,
         tags={"dagster/kind/kafka": ""},
     )
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
@@ -101,7 +103,12 @@ def _behind(
     start = next_start_after(ledger, newest[-1]) if newest else None
     read = msgspec.structs.replace(seen, logs=logs)
     unread = lag(broker, bounded_source(spec, ledger), start, clock.now(), read)
-    return {"lag_records": unread.records, "lag_seconds": round(unread.seconds, 1)}
+    tell_lag(observer_of(spec.id), unread)
+    return {
+        "lag_of": spec.id,
+        "lag_records": unread.records,
+        "lag_seconds": round(unread.seconds, 1),
+    }
 
 
 def _metadata(seen: OffsetSnapshot) -> dict[str, Value]:

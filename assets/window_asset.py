@@ -1,20 +1,25 @@
-"""The table asset of windows in time: its partitions are the windows."""
+"""The table asset: its partitions are the windows.
+
+A run of micro-batches without a partition commits what is waiting (`assets.micro_batches`).
+"""
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
 
+from windrow.assets.attributes import table_attributes
 from windrow.assets.checks import log_checks
 from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import code_version, definition_metadata, table_description
 from windrow.assets.looked_up import dependencies
-from windrow.assets.names import dead_replay_job_name, table_key
+from windrow.assets.micro_batches import drain
+from windrow.assets.names import dead_replay_job_name
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.assets.reporting import (
     errors_reported,
@@ -61,6 +66,29 @@ class OnCommitted(DeadReplayConfig):
         ),
     )
 
+    def refuse_without_partitions(
+        self, context: dg.AssetExecutionContext, spec: PipelineSpec
+    ) -> None:
+        """Refuses what has no effect on a run that commits the waiting messages.
+
+        Raises:
+            SpecError: says what needs partitions.
+        """
+        given = [
+            name
+            for name, field in type(self).model_fields.items()
+            if name != "fresh_lookups" and getattr(self, name) != field.default
+        ]
+        if context.run.job_name == dead_replay_job_name(spec):
+            given.append(f"the job {context.run.job_name}")
+        if given:
+            raise SpecError(
+                f"A run without a partition commits what is waiting: {', '.join(given)} is for"
+                " partitions",
+                "spec",
+                "Start a run of the partitions of these micro-batches, or leave it out.",
+            )
+
     def replays_dead_letters(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> bool:
         """Returns whether the run's config or its job asks for a dead-letter replay.
 
@@ -101,7 +129,7 @@ class OnCommitted(DeadReplayConfig):
         )
 
 
-def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
+def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
     """Makes the asset of a pipeline's table.
 
     `columns`: the columns of its schema; `clock`: the clock of its runs.
@@ -109,24 +137,34 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
     version = code_version(spec, columns)
 
     @dg.asset(
-        key=table_key(spec),
-        partitions_def=partitions_of(spec.window),
+        **table_attributes(spec),
+        partitions_def=partitions_of(spec),
         deps=dependencies(spec),
-        kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
-        backfill_policy=dg.BackfillPolicy.single_run(),
+        output_required=not spec.window.is_batch,
         metadata=definition_metadata(spec, columns),
         description=table_description(spec),
         code_version=version,
     )
-    def table(context: dg.AssetExecutionContext, config: OnCommitted) -> dg.MaterializeResult[None]:
+    def table(context: dg.AssetExecutionContext, config: OnCommitted) -> Iterator[Any]:
         warn_of_processes(context)
-        windows = windows_of(spec, context.partition_keys)
-        context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
-        first = windows[0][0]
+        if spec.window.is_batch and not (
+            context.has_partition_key or context.has_partition_key_range
+        ):
+            with errors_reported(context, spec, "A micro-batch"):
+                config.refuse_without_partitions(context, spec)
+                pipeline = pipeline_of(spec, context.resources, clock)
+            if drain(context, pipeline, version, fresh_lookups=config.fresh_lookups):
+                log_checks(context, pipeline, failing_step=False)
+                yield events_logged()
+            return
+        keys = context.partition_keys
+        first = min(keys)
         failed = partial(show_refused, context, spec)
         with errors_reported(context, spec, f"Window {first}", on_failed=partial(failed, first)):
+            windows = windows_of(spec, keys)
             pipeline = pipeline_of(spec, context.resources, clock)
+        context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
         topics = last_observed(context, spec)
         results = config.results(context, pipeline, [window for _, window in windows])
         snapshot = with_broker_snapshot(pipeline)
@@ -150,6 +188,7 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
             log_checks(context, pipeline)
             with errors_reported(context, spec, f"Window {', '.join(passed)}"):
                 raise all_refused(list(passed.values()), len(windows))
-        return events_logged()
+        log_checks(context, pipeline, failing_step=False)
+        yield events_logged()
 
     return table

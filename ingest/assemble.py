@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, checked_answer
 from windrow.ingest.model.source import Isolation
+from windrow.ingest.observers.prometheus import observer_of
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.engine import DataFrameEngine, Engine
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import DataFrameTransform, Pipeline
 from windrow.ingest.schema.user_code import FunctionReference, ModelReference, load_model
+from windrow.ingest.sinks.kinds import make_table
 from windrow.ingest.transform.spark import SparkSection
 
 if TYPE_CHECKING:
@@ -70,9 +72,10 @@ def assemble(
         on: takes the place of all that the spec names, and of `engine`.
 
     Raises:
-        SpecError: the schema can't be loaded or stored, or the place of the ledger or
-            of the table is invalid.
+        SpecError: `spec` is none; the schema can't be loaded or stored, or the place of the
+            ledger or of the table is invalid.
     """
+    refuse_no_spec(spec)
     columns = table_columns(spec, transform)
     return _pipeline(
         spec,
@@ -83,16 +86,30 @@ def assemble(
     )
 
 
-def assemble_to_look(spec: PipelineSpec) -> Pipeline:
-    """Makes a pipeline for a caller that only reads.
+def refuse_no_spec(spec: object) -> None:
+    """Refuses what is no spec, such as the path of its file.
 
-    The schema is loaded at the first write, and its errors are raised then.
+    Raises:
+        SpecError: it is none.
+    """
+    if not isinstance(spec, PipelineSpec):
+        raise SpecError(
+            f"A spec is needed, and this is a {type(spec).__name__}",
+            "spec",
+            "Write load_spec(PATH), of `from windrow import load_spec`.",
+        )
+
+
+def assemble_to_look(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
+    """Makes a pipeline for a caller that only reads, or looks before it writes.
+
+    The schema is loaded before the first write, and its errors are raised then.
 
     Raises:
         SpecError: the place of the ledger or of the table is invalid.
     """
     columns = cache(lambda: table_columns(spec))
-    return _pipeline(spec, _dependencies(spec), columns, lambda: columns().arrow_schema)
+    return _pipeline(spec, _dependencies(spec, engine), columns, lambda: columns().arrow_schema)
 
 
 def connect(spec: PipelineSpec) -> Connection:
@@ -144,8 +161,7 @@ def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
 
 
 def _table(spec: PipelineSpec, rows: Rows) -> tuple[Sink, DeadLetters]:
-    sink = spec.reached_sink
-    return sink.make(rows, spec.metadata, spec.folder), sink.dead_letters(spec.folder)
+    return make_table(spec.reached_sink, rows, spec.metadata, spec.folder)
 
 
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
@@ -157,7 +173,11 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     Raises:
         SpecError: a schema can't be loaded, or a step can't be used with its columns.
     """
-    columns = _of_each_message(spec, transform).columns(_decoder(spec, transform).columns)
+    from windrow.ingest.schema.columns import Columns  # loads Arrow
+
+    decoder = _decoder(spec, transform)
+    decoded = checked_answer(decoder, decoder.columns, Columns)
+    columns = _of_each_message(spec, transform).columns(decoded)
     function = _dataframe_transform(spec, transform)
     return columns if function is None else function.behind().columns(function.columns(columns))
 
@@ -198,14 +218,14 @@ def declared_columns(spec: PipelineSpec) -> Columns:
 def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependencies:
     """Makes what the spec names."""
     from windrow.ingest.ledger.sql import open_ledger
+    from windrow.ingest.runner.spark.cluster import launch_early, spark_session
     from windrow.ingest.runner.spark.engine import SparkEngine
-    from windrow.ingest.runner.spark.local import local_session
 
     return Dependencies(
         reach(spec.cluster, spec.source.isolation),
         open_ledger(spec.state_url()),
         lambda rows: _table(spec, rows),
-        engine or SparkEngine(local_session),
+        engine or SparkEngine(spark_session, launch_early),
         (
             None
             if spec.dead_letters is None
@@ -238,6 +258,7 @@ def _pipeline(
         engine=on.engine,
         dead_topic=on.dead_topic,
         dataframe_transform=function,
+        observer=observer_of(spec.id),
     )
 
 
@@ -342,15 +363,19 @@ def _made(
     assert spec.transform is not None
     key, steps = spec.sink.key, spec.transform.steps
     return [
-        steps[number].transform(
-            StepPlace(
-                f"transform.steps.{number}",
-                spec.folder,
-                of_message(spec.metadata),
-                () if key is None else key.columns,
-                versioned=key is not None and key.version is not None,
-                behind_spark=behind_spark,
-            )
+        checked_answer(
+            steps[number],
+            steps[number].transform(
+                StepPlace(
+                    f"transform.steps.{number}",
+                    spec.folder,
+                    of_message(spec.metadata),
+                    () if key is None else key.columns,
+                    versioned=key is not None and key.version is not None,
+                    behind_spark=behind_spark,
+                )
+            ),
+            "open",
         )
         for number in numbers
     ]

@@ -10,6 +10,7 @@
     │   │   └── OwnerError       pipeline, ledger, table and registry don't belong together
     │   ├── OverlapError           the range is already committed under another window
     │   ├── GridError              the window does not lie on the table's grid
+    │   ├── PausedError            somebody has paused the pipeline
     │   ├── SchemaChangedError     the schema and the table's columns differ
     │   ├── DeadLetterLimitError   more dead letters than the limits allow
     │   ├── UnstorableRowsError         rows that the table can't hold: they become dead letters
@@ -28,13 +29,18 @@ error carries a payload or a secret.
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
+
+T = TypeVar("T")
 
 Stage = Literal[
     "spec",
@@ -57,6 +63,11 @@ def first_few(names: Sequence[object], most: int = 3) -> str:
     return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")
 
 
+def counted(count: int, what: str) -> str:
+    """A number with its noun: `1 file`, `2,000 files`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def with_spec(text: str, spec: Path | None) -> str:
     """Puts the path of a pipeline's file into the commands that a text advises.
 
@@ -74,13 +85,19 @@ def with_spec(text: str, spec: Path | None) -> str:
     )
 
 
+def see_runbook(name: str) -> str:
+    """The sentence that leads from a message to the page about what to do."""
+    return f" See docs/runbooks/{name}.md."
+
+
 def how_to_install(extra: str) -> str:
     """Words the remedy for packages of an extra that aren't installed.
 
     pip takes windrow itself as it is installed, from a checkout or a wheel, and asks an
-    index for the extra's packages only.
+    index for the extra's packages only. An environment that uv made has no pip.
     """
-    return f"In windrow's environment: pip install 'windrow-ingest[{extra}]'"
+    pip = "pip" if find_spec("pip") else "uv pip"
+    return f"In windrow's environment: {pip} install 'windrow-ingest[{extra}]'"
 
 
 class WindrowError(Exception):
@@ -97,6 +114,9 @@ class WindrowError(Exception):
     windrow.
     """
 
+    runbook: ClassVar[str] = ""
+    """The name of the page in docs/runbooks, which the remedy names, too."""
+
     def __init__(
         self,
         what: str,
@@ -110,7 +130,8 @@ class WindrowError(Exception):
         super().__init__(what, stage, do, topic, partition, offset)
         self.what = what
         self.stage = stage
-        self.do = do
+        see = see_runbook(self.runbook) if self.runbook else ""
+        self.do = do if see in do else f"{do}{see}"
         self.topic = topic
         self.partition = partition
         self.offset = offset
@@ -173,6 +194,8 @@ def refusing_all(sure: bool = True) -> Iterator[None]:
 class DataLossError(RefusedError):
     """Messages that the window needs are gone from the topic."""
 
+    runbook = "retention"
+
 
 class CutOffError(DataLossError):
     """A log ends below an offset that it had reached before.
@@ -184,11 +207,14 @@ class CutOffError(DataLossError):
 class IdentityError(RefusedError):
     """The cluster, the topic or the ledger is not the one that the table was built from."""
 
+    runbook = "topic-made-anew"
+
 
 class OwnerError(IdentityError):
     """The pipeline doesn't belong to this ledger, this table, or this schema registry."""
 
     of_setting = True
+    runbook = "restored-backup"
 
 
 class OverlapError(RefusedError):
@@ -206,14 +232,23 @@ class GridError(RefusedError):
     of_setting = True
 
 
-class SchemaChangedError(RefusedError):
-    """The schema differs from the table's columns in a way that windrow doesn't apply."""
+class PausedError(RefusedError):
+    """Somebody has paused the pipeline."""
 
     of_setting = True
 
 
+class SchemaChangedError(RefusedError):
+    """The schema differs from the table's columns in a way that windrow doesn't apply."""
+
+    of_setting = True
+    runbook = "schema-changed"
+
+
 class DeadLetterLimitError(RefusedError):
     """More dead letters than `max_dead_ratio` or `max_dead_count` allow."""
+
+    runbook = "refused-hour"
 
 
 class UnstorableRowsError(RefusedError):
@@ -244,6 +279,7 @@ class DamagedError(RefusedError):
     """
 
     of_setting = True
+    runbook = "restored-backup"
 
 
 class UnreachableError(WindrowError):
@@ -277,9 +313,13 @@ class OutcomeUnknownError(UnreachableError):
 
 
 class NotClosedError(WindrowError):
-    """The window, or its delay, is not over yet."""
+    """The window, or its delay, is not over yet.
+
+    `until`: from when on it can be run, if that is known.
+    """
 
     exit_code = 4
+    until: datetime | None = None
 
 
 class OpenTransactionError(NotClosedError):
@@ -289,8 +329,15 @@ class OpenTransactionError(NotClosedError):
     """
 
 
+DO_PLUGIN = (
+    "Another try changes nothing. Report it to those who wrote the plugin: docs/write-your-own.md"
+    " says what it must give."
+)
+"""What to do if a plugin is to blame."""
+
+
 class BugError(WindrowError):
-    """A bug of windrow, or of a library.
+    """A bug of windrow, of a plugin, or of a library.
 
     Nothing became visible, and another try fixes nothing.
     """
@@ -312,18 +359,92 @@ class BugError(WindrowError):
         polars and other libraries quote values in their texts. The stack is in a note,
         which only a stack trace shows.
         """
-        kind, frames = type(error).__qualname__, list(traceback.walk_tb(error.__traceback__))
-        line = "".join(
-            f", at {frame.f_globals.get('__name__', '?')}:{line}" for frame, line in frames[-1:]
-        )
-        what = f"{kind}: this is a bug in windrow{line}"
         do = (
             "Nothing was committed. Report it with its stack trace, which the command shows with"
             " --debug."
         )
-        bug = cls(what, stage, do, topic, partition, offset)
+        bug, kind = (
+            cls(bug_of(error), stage, do, topic, partition, offset),
+            type(error).__qualname__,
+        )
         bug.add_note("".join(["Stack trace:\n", *traceback.format_tb(error.__traceback__), kind]))
         return bug
+
+
+_OF_PLACES = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
+
+
+def error_of_place(error: BaseException, then: str) -> UnreachableError | None:
+    """Words the error of a file or folder that is the user's to mend; None of any other error.
+
+    `then`: what to do once it is mended, in words.
+    """
+    if not isinstance(error, OSError) or error.errno not in _OF_PLACES or not error.filename:
+        return None
+    do = f"See that the place is there, has room, and that you may read and write it; then {then}."
+    return UnreachableError(f"{error.filename} can't be used: {error.strerror}", "setup", do)
+
+
+def owners() -> dict[str, str]:
+    """Returns whose code is below each top-level package: windrow's, or that of a plugin."""
+    from importlib.metadata import entry_points  # takes long to load
+
+    return {
+        entry.module.partition(".")[
+            0
+        ]: f"the plugin {entry.dist.name if entry.dist else entry.name}"
+        for kind in ("formats", "lookups", "sinks", "steps")
+        for entry in entry_points(group=f"windrow.{kind}")
+    } | {"windrow": "windrow"}
+
+
+def bug_of(error: BaseException) -> str:
+    """Says of an unexpected exception whose bug it is, and where; without its text."""
+    places = [
+        (str(frame.f_globals.get("__name__", "?")), line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    known = owners()
+    roots = (name.partition(".")[0] for name, _ in reversed(places))
+    whose = next((known[root] for root in roots if root in known), "windrow")
+    where = "".join(f", at {name}:{line}" for name, line in places[-1:])
+    return f"{type(error).__qualname__}: this is a bug in {whose}{where}"
+
+
+def name_with_owner(part: object) -> str:
+    """Returns the name of a function or of an object's class, and whose plugin it is, if any."""
+    kind: Any = part if hasattr(part, "__qualname__") else type(part)
+    whose = owners().get(kind.__module__.partition(".")[0])
+    return f"{kind.__module__}.{kind.__qualname__}" + (f" of {whose}" if whose else "")
+
+
+def checked_answer(
+    maker: object, answer: T, wanted: type | tuple[type, ...] | str, name: str = ""
+) -> T:
+    """Returns what a part of a pipeline gave, which may be a plugin, if it has the right form.
+
+    Args:
+        maker: the part.
+        answer: what it gave.
+        wanted: the type of that, one of several, or a method that it must have.
+        name: which of several things it is, for the message.
+
+    Raises:
+        BugError: it is something else.
+    """
+    if isinstance(wanted, str):
+        fits, words = callable(getattr(answer, wanted, None)), f"nothing with a method {wanted}"
+    else:
+        kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+        fits, words = isinstance(answer, kinds), f"no {' or '.join(k.__name__ for k in kinds)}"
+    if fits:
+        return answer
+    raise misformed(maker, f"{type(answer).__name__}{f' as {name}' if name else ''}, and {words}")
+
+
+def misformed(maker: object, gave: str) -> BugError:
+    """Makes the error about something that a part of a pipeline gave."""
+    return BugError(f"{name_with_owner(maker)} gave {gave}", "setup", DO_PLUGIN)
 
 
 class AccountingError(BugError):
@@ -344,7 +465,7 @@ def needing(extra: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except ModuleNotFoundError as missing:
-        raise SpecError(
-            f"{what}: {missing.name} isn't installed", "spec", how_to_install(extra)
-        ) from missing
+    except ImportError as missing:  # of Spark's packages it is Spark's own error, which says it
+        absent = isinstance(missing, ModuleNotFoundError)
+        why = f"{missing.name} isn't installed" if absent else str(missing)
+        raise SpecError(f"{what}: {why}", "spec", how_to_install(extra)) from missing

@@ -12,6 +12,9 @@ from pathlib import Path
 SECONDS = 2.0
 """The time that a wait may be silent."""
 
+AGAIN_SECONDS = 15.0
+"""The time after which it is said again."""
+
 _LOG = logging.getLogger("windrow.waiting")
 
 
@@ -22,18 +25,23 @@ def say(what: str) -> None:
 
 @contextmanager
 def waiting_for(what: str | Callable[[], str]) -> Iterator[None]:
-    """Logs what is waited for, if the block takes longer than `SECONDS`.
+    """Logs what is waited for, if the block takes longer than `SECONDS`, and again if it goes on.
 
     Python's logging writes it to stderr unless configured otherwise. A function `what`
     is called only then.
     """
-    timer = threading.Timer(SECONDS, lambda: say(what if isinstance(what, str) else what()))
-    timer.daemon = True
-    timer.start()
+    ended = threading.Event()
+
+    def tell(silent: float = SECONDS) -> None:
+        while not ended.wait(silent):
+            say(what if isinstance(what, str) else what())
+            silent = AGAIN_SECONDS
+
+    threading.Thread(target=tell, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()
 
 
 def lock_holder(*paths: str) -> str:

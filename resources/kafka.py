@@ -16,7 +16,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.settings_file import refusal, validated
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.allowed_properties import ALLOWED
-from windrow.ingest.model.plan import Split
+from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.source import Isolation, Topics
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_topic import DeadTopic
@@ -46,6 +46,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
 
     _spec: PipelineSpec | None = PrivateAttr(default=None)
     _pipeline: Pipeline | None = PrivateAttr(default=None)
+    _plan: Plan | None = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, cluster: ClusterSpec) -> Self:
@@ -57,13 +58,16 @@ class KafkaSource(dg.ConfigurableResource[None]):
             client=settings["client"],
         )
 
-    def reading(self, spec: PipelineSpec, pipeline: Pipeline | None = None) -> Self:
+    def reading(
+        self, spec: PipelineSpec, pipeline: Pipeline | None = None, plan: Plan | None = None
+    ) -> Self:
         """Returns the source as a pipeline reads it: its topics, isolation level and windows.
 
         `pipeline`: made of the spec already; by default it stands on the spec's own ledger.
+        `plan`: of a window that a run is about to plan, so that nobody asks the ledger for it.
         """
         source = copy(self)
-        source._spec, source._pipeline = spec, pipeline  # noqa: SLF001 - its own class
+        source._spec, source._pipeline, source._plan = spec, pipeline, plan  # noqa: SLF001 - its own
         return source
 
     def enumerate_splits(self, window: Window) -> Sequence[Split]:
@@ -79,6 +83,8 @@ class KafkaSource(dg.ConfigurableResource[None]):
             GridError: the window is none of the pipeline's grid.
             RefusedError, UnreachableError: a boundary can't be resolved.
         """
+        if self._plan is not None and self._plan.window == window:
+            return self._plan.splits
         spec = _told(self._spec)
         pipeline = self._pipeline or replace(
             assemble_to_look(spec), broker=self.connect(spec.source.isolation)[0]

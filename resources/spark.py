@@ -9,16 +9,18 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr, model_validator
 from pyspark.sql import SparkSession
 
-from windrow.ingest.runner.spark.cluster import spark_session
+from windrow.ingest.runner.spark.cluster import launch_early, spark_session
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine
+from windrow.ingest.runner.spark.java import end_unused
 from windrow.ingest.runner.spark.local import MASTER
 
 
 class Spark(LazyPySparkResource):
     """Starts Spark at the first window with messages, and stops it at the end of the run.
 
-    A run that only reports committed windows never starts Spark. With `connect` the run
+    Its Java is launched before, while a window that isn't committed yet is planned. A run that
+    only reports committed windows never starts Spark. With `connect` the run
     has a session of its own on a Spark Connect server (`windrow spark run`).
     """
 
@@ -64,10 +66,10 @@ class Spark(LazyPySparkResource):
         Raises:
             SpecError: `connect` is no valid address.
         """
+        if self.connect is not None:
+            return SparkEngine(self._server(self.connect).session)
         return SparkEngine(
-            (lambda: self.spark_session)
-            if self.connect is None
-            else self._server(self.connect).session
+            lambda: self.spark_session, lambda: launch_early(self.master, self.spark_config)
         )
 
     def _server(self, address: str) -> ConnectedSpark:
@@ -84,4 +86,5 @@ class Spark(LazyPySparkResource):
         if self._connected is not None:
             self._connected.close()
             self._connected = None
+        end_unused()
         self._spark_session = None

@@ -16,7 +16,7 @@ from windrow.ingest.ports.sink import Sink
 from windrow.ingest.settings.document import Document
 from windrow.ingest.settings.values import Section
 from windrow.ingest.sinks.kind import Rows
-from windrow.ingest.sinks.kinds import SinkOfItsKind
+from windrow.ingest.sinks.kinds import SinkOfItsKind, make_table
 
 
 class Table(dg.ConfigurableResource[None]):
@@ -46,8 +46,7 @@ class Table(dg.ConfigurableResource[None]):
         settings, wrong = validated(_Settings, {"sink": self.settings})
         if settings is None:
             raise refusal("the resource Table", wrong, Document())
-        sink, folder = settings.sink, Path(self.folder)
-        return sink.make(rows, metadata, folder), sink.dead_letters(folder)
+        return make_table(settings.sink, rows, metadata, Path(self.folder))
 
 
 class _Settings(Section):

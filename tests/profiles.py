@@ -28,8 +28,10 @@ def register() -> None:
         settings.register_profile(name, _COMMON, max_examples=examples, **kept)
 
 
-def examples(usual: int) -> int:
+def examples(usual: int, short: int | None = None) -> int:
     """`max_examples` of a test whose examples are dear or cheap: so many with the usual
-    profile, and in proportion with the others.
+    profile, and in proportion with the others; `short`: those of `make test`.
     """
+    if short is not None and settings.default.max_examples == _EXAMPLES["short"]:
+        return short
     return max(1, usual * settings.default.max_examples // USUAL)

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from windrow.ingest.model.plan import Plan
     from windrow.ingest.model.receipt import Committed, Receipt
     from windrow.ingest.model.window import Window
-    from windrow.ingest.runner.context import Pipeline, Request, Result
+    from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
     from windrow.ingest.runner.micro_batches import run_batches
+    from windrow.ingest.runner.run_windows import pass_over_refused, run_windows
     from windrow.ingest.runner.run_windows import preview as preview_window
     from windrow.ingest.runner.run_windows import run as run_window
 
@@ -51,6 +52,7 @@ _HOMES = {
     "DeadReplayRequest": "windrow.ingest.admin.dead_replay:DeadReplayRequest",
     "DeadReplayResult": "windrow.ingest.admin.dead_replay:DeadReplayResult",
     "NotClosedError": "windrow.ingest.errors:NotClosedError",
+    "PassedOver": "windrow.ingest.runner.context:PassedOver",
     "Pipeline": "windrow.ingest.runner.context:Pipeline",
     "PipelineSpec": "windrow.ingest.config.pipeline:PipelineSpec",
     "Plan": "windrow.ingest.model.plan:Plan",
@@ -68,10 +70,12 @@ _HOMES = {
     "load_spec": "windrow.ingest.config.load:load_spec",
     "replay_dead_letters": "windrow.ingest.admin.dead_replay:replay_dead_letters",
     "open_pipeline": "windrow.ingest.assemble:assemble",
+    "pass_over_refused": "windrow.ingest.runner.run_windows:pass_over_refused",
     "preview_window": "windrow.ingest.runner.run_windows:preview",
     "read_receipts": "windrow.ingest.admin.receipts:read_receipts",
     "run_batches": "windrow.ingest.runner.micro_batches:run_batches",
     "run_window": "windrow.ingest.runner.run_windows:run",
+    "run_windows": "windrow.ingest.runner.run_windows:run_windows",
     "windows_named": "windrow.ingest.config.pipeline:windows_named",
 }
 """The module of each public name, and its name in that module.
@@ -86,6 +90,7 @@ __all__ = [
     "DeadReplayRequest",
     "DeadReplayResult",
     "NotClosedError",
+    "PassedOver",
     "Pipeline",
     "PipelineSpec",
     "Plan",
@@ -102,11 +107,13 @@ __all__ = [
     "WindrowSource",
     "load_spec",
     "open_pipeline",
+    "pass_over_refused",
     "preview_window",
     "read_receipts",
     "replay_dead_letters",
     "run_batches",
     "run_window",
+    "run_windows",
     "windows_named",
 ]
 

@@ -7,7 +7,7 @@
 - `standing_on(definitions, resources)`: replaces resources of definitions, such as a
   `KafkaSource`, `Table`, `LedgerState` or `Spark`, each under its key:
   `kafka_key(spec)`, `sink_key(spec)`, `ledger_key(spec)` or `SPARK_KEY`.
-- `table_key(spec)`, `partitions_of(spec.window)`, `when_complete(spec, target)`: for
+- `table_key(spec)`, `partitions_of(spec)`, `when_complete(spec, target)`: for
   assets downstream of a table.
 """
 

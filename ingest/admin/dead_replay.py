@@ -43,13 +43,13 @@ from windrow.ingest.model.refusal_summary import Refusals, RefusedAt
 from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
-from windrow.ingest.ports.decoder import Decode, Decoded
+from windrow.ingest.ports.decoder import Decode, Decoded, checked_verdict
 from windrow.ingest.ports.lookup import pinned
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.runner.accounting import SHOWN, refuse_unequal, refuse_unplaced
 from windrow.ingest.runner.context import Pipeline, written_by
 from windrow.ingest.runner.lookup_pins import pins_now
-from windrow.ingest.runner.ownership import bind_table, refuse_wrong_place
+from windrow.ingest.runner.ownership import bind_table, refuse_paused, refuse_wrong_place
 from windrow.ingest.runner.run_windows import commit
 from windrow.ingest.runner.task import stage_rows
 from windrow.ingest.runner.writer_schemas import decoder_for
@@ -83,13 +83,15 @@ class DeadReplayResult(msgspec.Struct, frozen=True):
 class DeadReplayRequest(msgspec.Struct, frozen=True):
     """A request: its id, the chosen dead letters, and a function that edits them first.
 
-    `dry_run`: only count the messages that would be accepted.
+    `dry_run`: only count the messages that would be accepted. `anyway`: although the pipeline
+    is paused.
     """
 
     id: str
     chosen: Chosen = Chosen()
     edit: Edit | None = None
     dry_run: bool = False
+    anyway: bool = False
 
 
 def replay_dead_letters(
@@ -106,6 +108,8 @@ def replay_dead_letters(
             again.
     """
     _refuse_unsupported(pipeline)
+    anyway = request.anyway or request.dry_run
+    refuse_paused(pipeline.ledger, pipeline.spec.id, anyway=anyway)
     refuse_wrong_place(pipeline)
     for _ in range(TRIES):
         committed = pipeline.sink.look(window)
@@ -272,7 +276,9 @@ class _Attempt:
         self.pins = pins_now(steps)
         steps = pinned(steps, {pin.lookup: pin.version for pin in self.pins})
         decode, transform = decoder.open(), steps.open()
-        self._decode: Decode = lambda messages: transform(decode(messages), messages)
+        self._decode: Decode = lambda messages: transform(
+            checked_verdict(decoder, decode(messages)), messages
+        )
         self._keyed = pipeline.sink.capabilities.mode != "append"
         self._splits = [
             _SplitStaging(split, counts, rows, dead)

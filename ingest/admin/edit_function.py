@@ -77,7 +77,7 @@ def load_edit(script: Path) -> Edit:
         raise SpecError(
             f"{script} is not Python: line {error.lineno}", "spec", "Fix the script."
         ) from None
-    except Exception as error:  # whatever a user's script raises  # noqa: BLE001
+    except (Exception, SystemExit) as error:  # whatever a user's script raises  # noqa: BLE001
         raise _failed(f"{script} can't be run", error, script) from None
     edit = names.get(_FUNCTION)
     if not callable(edit):
@@ -95,7 +95,7 @@ def _checked(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
     def call(message: RefusedMessage) -> RefusedMessage | None:
         try:
             edited = edit(message)
-        except Exception as error:  # whatever a user's function raises  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # whatever a user's function raises  # noqa: BLE001
             raise _failed(f"{_FUNCTION} failed", error, script, message) from None
         wrong = None if edited is None else _wrong(edited, message)
         if wrong is not None:
@@ -127,7 +127,7 @@ def _refused(what: str, message: RefusedMessage) -> SpecError:
 
 
 def _failed(
-    what: str, error: Exception, script: Path, message: RefusedMessage | None = None
+    what: str, error: BaseException, script: Path, message: RefusedMessage | None = None
 ) -> SpecError:
     """Makes the error for a script's exception, without its text, which may quote a payload."""
     lines = [

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import cast
 
 import msgspec
 
+from windrow.ingest.config.window import MicroBatches, TimeWindows
 from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.grid import labels_between
@@ -24,7 +25,9 @@ from windrow.ingest.model.source import AtLabel, AtTime, FrozenStop, Latest, Sou
 from windrow.ingest.model.tiling import between, same_source
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker, Stamps
+from windrow.ingest.ports.observer import Observer
 from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.observing import tell
 from windrow.ingest.source.enumerator.positions import joining_start, positions
 from windrow.ingest.source.enumerator.topics import (
     LogOffsets,
@@ -72,16 +75,17 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 class Uncommitted(msgspec.Struct, frozen=True):
-    """Windows in a row that aren't committed, while one before and one behind them are.
+    """Windows in a row that aren't committed, while one behind them is.
 
     They were refused, or never run. `windows`: their number; `offsets`: how many offsets
-    they have, 0 if the source was replaced meanwhile.
+    they have, 0 if the source was replaced meanwhile; null if they lie before the first
+    committed window, so no boundary says where they begin.
     """
 
     start: datetime
     end: datetime
     windows: int
-    offsets: int
+    offsets: int | None
 
     @property
     def range(self) -> str:
@@ -95,19 +99,19 @@ def left_out(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
     The ledger may lack the copy of a receipt, for a run may have died between the two. So
     the table is asked for those that the ledger lacks.
     """
-    spec, grid, sink = pipeline.spec, pipeline.spec.window.grid, pipeline.sink
+    spec, windows, sink = pipeline.spec, pipeline.spec.window, pipeline.sink
     copies = pipeline.ledger.recorded(spec.id, newest)
-    left = uncommitted(grid, unbroken(copies))
+    left = uncommitted(windows, unbroken(copies), since_start=False)
     lacking = [
         Window(spec.id, *pair)
         for one in left
-        for pair in pairwise([one.start, *labels_between(grid, one.start, one.end)])
+        for pair in pairwise([one.start, *labels_between(windows.grid, one.start, one.end)])
     ]
     there = sorted(sink.committed(lacking)) if lacking else []
     if not there:
         return left
     found = (committed.receipt for committed in filter(None, sink.looks(there)))
-    return uncommitted(grid, unbroken([*copies, *found]))
+    return uncommitted(windows, unbroken([*copies, *found]), since_start=False)
 
 
 def unbroken(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
@@ -129,29 +133,44 @@ def unbroken(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
     )
 
 
-def uncommitted(grid: str, series: Iterable[tuple[Receipt, Receipt]]) -> list[Uncommitted]:
-    """The windows in time that were left out between committed ones. Pure.
+def uncommitted(
+    windows: TimeWindows | MicroBatches,
+    series: Sequence[tuple[Receipt, Receipt]],
+    *,
+    since_start: bool = True,
+) -> list[Uncommitted]:
+    """The windows in time that were left out before a committed one. Pure.
 
     Micro-batches have none: one that isn't committed is in the way of all later ones.
 
-    `series`: those of the committed windows (`unbroken`).
+    Args:
+        windows: the pipeline's windows.
+        series: those of the committed ones (`unbroken`).
+        since_start: whether those from `window.start` to the first committed one count, too.
     """
+    first = series[0][0].window.start if series else None
+    if not isinstance(windows, TimeWindows) or not isinstance(first, datetime):
+        return []
+    before = len(labels_between(windows.grid, windows.start, first)) if since_start else 0
     return [
-        Uncommitted(
-            stop,
-            start,
-            len(labels_between(grid, stop, start)),
-            sum(
-                high.offset - low.offset
-                for low, high in between(one.plan.stop, other.plan.start).values()
+        *([Uncommitted(windows.start, first, before, None)] if before else []),
+        *(
+            Uncommitted(
+                stop,
+                start,
+                len(labels_between(windows.grid, stop, start)),
+                sum(
+                    high.offset - low.offset
+                    for low, high in between(one.plan.stop, other.plan.start).values()
+                )
+                if same_source(one.plan.stop, other.plan.start)
+                else 0,
             )
-            if same_source(one.plan.stop, other.plan.start)
-            else 0,
-        )
-        for (_, one), (other, _) in pairwise(series)
-        if isinstance(stop := one.window.end, datetime)
-        and isinstance(start := other.window.start, datetime)
-        and stop < start
+            for (_, one), (other, _) in pairwise(series)
+            if isinstance(stop := one.window.end, datetime)
+            and isinstance(start := other.window.start, datetime)
+            and stop < start
+        ),
     ]
 
 
@@ -159,11 +178,25 @@ def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
     """Words the windows that were left out, of which there are some, and what to do."""
     count = sum(one.windows for one in left)
     more = f" and {len(left) - _FEW} more ranges" if len(left) > _FEW else ""
+    unwanted = (
+        " If the first ones aren't wanted, move window.start." if left[0].offsets is None else ""
+    )
     return (
         f"{count:,} {'window is' if count == 1 else 'windows are'} not committed, though later"
         f" ones are: {', '.join(one.range for one in left[:_FEW])}{more}. They were refused, or"
         f" never run: windrow run SPEC --window {left[0].range} commits them, or says why not."
+        f"{unwanted}"
     )
+
+
+def tell_lag(observer: Observer | None, unread: Lag) -> None:
+    """Tells an observer the lag by topic."""
+    for topic, group in groupby(unread.partitions, lambda one: one.topic):
+        behind = [(one.records, one.seconds) for one in group]
+        records, seconds = sum(n for n, _ in behind), max(age for _, age in behind)
+        figures = (("windrow_lag_records", records, topic), ("windrow_lag_seconds", seconds, topic))
+        tell(observer, *figures, report=False)
+    tell(observer, report=True)
 
 
 def lag(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windrow.ingest.errors import OwnerError, SpecError
+from windrow.ingest.errors import OwnerError, SpecError, counted
 from windrow.ingest.model.owner import refuse_other_owner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
@@ -49,7 +49,7 @@ class Rebind(msgspec.Struct, frozen=True):
             ]
         )
         table = (
-            f"The table holds {_counted(self.windows)}."
+            f"The table holds {counted(self.windows, 'committed window')}."
             if self.exists
             else "There is no table: the next run makes it."
         )
@@ -63,7 +63,8 @@ class Rebind(msgspec.Struct, frozen=True):
         one, last = self.missing[0].key, self.missing[-1].key
         keys = one if one == last else f"{one} to {last}"
         gone = (
-            f"{_counted(len(self.missing))} that the ledger knows {'is' if one == last else 'are'}"
+            f"{counted(len(self.missing), 'committed window')} that the ledger knows"
+            f" {'is' if one == last else 'are'}"
             f" not in it: {keys}."
         )
         again = (
@@ -85,6 +86,7 @@ def propose(pipeline: Pipeline) -> Rebind:
     Raises:
         SpecError: the pipeline writes to this table already, and the table has all
             windows that the ledger has as committed.
+        SchemaChangedError: the same, and a run would be refused for the table's columns.
         OwnerError: the table belongs to another pipeline or ledger, or has a window with
             another plan than the ledger.
     """
@@ -126,6 +128,7 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
             )
     missing = tuple(sorted(copies.keys() - held.keys()))
     if (before is None or sink.is_at(before)) and not missing:
+        sink.columns_to_come()
         what = (
             f"Pipeline {spec.id} writes to {sink.identity}, and the table has all windows that the"
             " ledger has as committed"
@@ -146,7 +149,3 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
 
 def _has_dead_letters(store: DeadLetters, receipt: Receipt) -> bool:
     return bool(store.read(receipt.window, receipt.attempt, 1).num_rows)
-
-
-def _counted(count: int) -> str:
-    return f"{count} committed window{'' if count == 1 else 's'}"

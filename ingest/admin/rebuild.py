@@ -22,6 +22,10 @@ from windrow.ingest.model.tiling import difference, same_source, stop_start_diff
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
 
+UNPAUSED = (
+    "No receipt says whether the pipeline was paused: it isn't now. windrow pause SPEC pauses it."
+)
+
 
 class Rebuilt(msgspec.Struct, frozen=True):
     """The rebuilt ledger: its id and grid, the numbers of boundaries and windows, and notes.
@@ -94,7 +98,9 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
             raise _contradiction(f"its window.stop differs from window {receipt.window.key}'s")
         if isinstance(receipt.window.start, int) and receipt.generation == 0:
             ledger.assign(pipeline_id, receipt.request, receipt.window.start)
-    return Rebuilt(bound.ledger, bound.grid, len(frozen.boundaries), len(receipts), frozen.notes)
+    unpaused = () if ledger.pause(pipeline_id) else (UNPAUSED,)
+    notes = frozen.notes + unpaused
+    return Rebuilt(bound.ledger, bound.grid, len(frozen.boundaries), len(receipts), notes)
 
 
 def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:

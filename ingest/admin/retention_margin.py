@@ -20,7 +20,7 @@ import msgspec
 
 from windrow.ingest.admin.lag import PartitionLag, lag
 from windrow.ingest.config.window import TimeWindows
-from windrow.ingest.errors import DataLossError, first_few
+from windrow.ingest.errors import DataLossError, first_few, see_runbook
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.grid import after, batch_at, labels_between
 from windrow.ingest.model.label import instant, number_of
@@ -233,7 +233,7 @@ def _margin(
         what = f"{what} begins to expire in {topic} in {_hours(left)} ({setting})"
     else:
         return RetentionMargin("ok", f"{what} is kept for {_hours(left)} more", left=left)
-    return RetentionMargin("warn", what, fix.format(setting), left)
+    return RetentionMargin("warn", what, fix.format(setting) + see_runbook("retention"), left)
 
 
 def _kept(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] | None:

@@ -67,12 +67,12 @@ def sample_topics(
     for split in splits:
         if not read_until(reader, split, enough):
             break
-    begins = [_begin_of_log(broker, tp, start, end) for tp, start, end in filled]
+    begins = [begin_of_log(broker, tp, start, end) for tp, start, end in filled]
     begin = None if None in begins else min(filter(None, begins), default=None)
     return Sample(tuple(discovered.topics), pa.concat_tables(batches), begin)
 
 
-def _begin_of_log(broker: Broker, tp: TopicPartition, start: int, end: int) -> datetime | None:
+def begin_of_log(broker: Broker, tp: TopicPartition, start: int, end: int) -> datetime | None:
     """The time at which a log begins: the earliest timestamp of its first messages.
 
     Timestamps that are a day or more before the median are ignored.

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.ports.decoder import Decoded, checked_verdict
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.writer_schemas import decoder_for
@@ -49,7 +49,7 @@ def through_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
     """
     pipeline.columns()  # refuses steps that can't be used
     decoder = decoder_for(pipeline, sorted(set(messages["topic"].to_pylist())))
-    decoded = decoder.open()(messages)
+    decoded = checked_verdict(decoder, decoder.open()(messages))
     places = [
         f"{topic}[{partition}]@{offset}"
         for topic, partition, offset in zip(
@@ -60,7 +60,7 @@ def through_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
     found.append(_step("decode", had, decoded, places))
     for name, transform in _named(pipeline.transform()):
         had = decoded.row_index.to_numpy()
-        decoded = transform.open()(decoded, messages)
+        decoded = checked_verdict(transform, transform.open()(decoded, messages))
         found.append(_step(name, had, decoded, places))
     return found
 

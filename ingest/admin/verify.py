@@ -29,7 +29,7 @@ from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.admin.verify_topics import against_topics
-from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import Label, is_later, label_text
 from windrow.ingest.model.lookup import Pin
@@ -383,7 +383,7 @@ def compare_rows(
 def _differences(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iterator[str]:
     """Describes how a table's rows of a topic-partition differ from the receipt's counts."""
     if has.rows != rows:
-        yield f"{tp}: {has.rows} rows in the table, {rows} in the receipt"
+        yield f"{tp}: {counted(has.rows, 'row')} in the table, {rows:,} in the receipt"
     if rows == messages and has.rows != has.offsets:
         yield f"{tp}: {has.rows - has.offsets} rows have the same offset as another row"
     elif messages not in {rows, has.offsets}:
@@ -397,7 +397,7 @@ def compare_dead(
     if count == receipt.counts.dead:
         return []
     key = receipt.window.key
-    what = f"{count} dead letters in their table, {receipt.counts.dead} in the receipt"
+    what = f"{counted(count, 'dead letter')} in their table, {receipt.counts.dead} in the receipt"
     return [Finding("wrong", "table", what, changed_table(key, capabilities), key)]
 
 

@@ -44,8 +44,9 @@ def against_ledger(
     `unread`: keys of windows whose receipts can't be read.
     """
     copies = {r.window: r for r in ledger.recorded(pipeline_id)}
-    if copies and sink.owner() is None:
-        error = missing_table_error(sink, len(copies), absent=True)
+    absent = sink.owner() is None
+    if copies and (absent or not (receipts or unread)):
+        error = missing_table_error(sink, len(copies), absent=absent)
         return [Finding("wrong", "table", error.what, error.do)]
     entries = [
         LedgerEntries(

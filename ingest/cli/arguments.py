@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -61,6 +60,10 @@ KeepGoing = Annotated[
         ),
     ),
 ]
+Anyway = Annotated[bool, typer.Option("--anyway", help="Go on although the pipeline is paused.")]
+Who = Annotated[
+    str | None, typer.Option(help="Your name (default: the user's).", show_default=False)
+]
 Connect = Annotated[
     str | None,
     typer.Option(
@@ -112,9 +115,12 @@ class Commands(TyperGroup):
         name, command, rest = cast("Any", super().resolve_command(ctx, args))
         if not ctx.resilient_parsing:
             own = typer.Context(command, parent=ctx, info_name=name)
-            for option in (given := command.make_parser(own).parse_args(list(rest))[2]):
+            _, left, given = command.make_parser(own).parse_args(list(rest))
+            for option in given:
                 if given.count(option) > 1 and not (option.multiple or option.is_flag):
                     own.fail(f"{option.opts[0]} may be given once. {option.help or ''}")
+            if left and any("--window" in each.opts for each in command.params):
+                own.fail(f"Write --window before {left[0]}, if a window is meant")
         return name, command, rest
 
 
@@ -126,12 +132,11 @@ class SparkOptions(NamedTuple):
     connect: str | None
 
 
-_LOCAL = re.compile(r"local(\[([1-9]\d*|\*)(\s*,\s*[1-9]\d*)?\]|-cluster\[.*\])?$")
-
-
 def spark_options(master: str | None, conf: list[str] | None, connect: str | None) -> SparkOptions:
     """Collects a command's Spark options; refuses those that would have no effect."""
-    if master is not None and master.startswith("local") and not _LOCAL.match(master):
+    from windrow.ingest.config.dagster import is_master  # loads pydantic
+
+    if master is not None and not is_master(master):
         raise typer.BadParameter(f"--master {master}: this machine is local, local[4] or local[*]")
     if connect is not None and (master is not None or conf):
         raise typer.BadParameter(

@@ -9,7 +9,7 @@ import msgspec
 from rich.text import Text
 
 from windrow.ingest.cli.output import Output, stop_event
-from windrow.ingest.errors import UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError
 
 
 class Serving(msgspec.Struct):
@@ -25,13 +25,19 @@ def run_broker(output: Output, folder: Path | None, port: int | None) -> None:
     `folder`: of its files; None: $WINDROW_HOME/broker.
 
     Raises:
+        SpecError: one runs in this folder already; it goes on.
         UnreachableError: it doesn't start, or ends by itself.
     """
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     folder = folder or Path(os.environ.get("WINDROW_HOME", ".windrow")) / "broker"
+    broker = EmbeddedBroker(folder, find_jars(), port)
+    if (runs := broker.process()) is not None:
+        what = f"A Kafka of {folder} runs already, and answers on {broker.bootstrap}"
+        do = f"Use it, or end it first: Ctrl-C where it was started, or kill {runs.pid}."
+        raise SpecError(what, "setup", do)
     stopped = stop_event()
-    with EmbeddedBroker(folder, find_jars(), port) as broker:
+    with broker:
         text = Text(
             f"Kafka answers on {broker.bootstrap}; its files are in {folder}. Ctrl-C ends it."
         )
@@ -39,8 +45,9 @@ def run_broker(output: Output, folder: Path | None, port: int | None) -> None:
         output.finish()
         while not stopped.wait(0.5):
             if broker.stopped():
-                return  # another process has stopped it on purpose
+                output.say("Another program has stopped this Kafka.")
+                return
             if not broker.running():
                 raise UnreachableError(
-                    "The broker ended by itself", "setup", f"See {folder / 'broker.log'}."
+                    "Kafka ended, and not by Ctrl-C here", "setup", f"See {folder / 'broker.log'}."
                 )

@@ -30,6 +30,7 @@ from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec, windows_named
+from windrow.ingest.errors import counted
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import Take
@@ -102,7 +103,7 @@ def show_dead(
     lines = render.refused_lines(refused, path, above=asked.window is not None)
     if file is not None:
         count = _write(file, batches, payload=asked.payload)
-        text = Text(f"{file} holds {count:,} dead letters.")
+        text = Text(f"{file} holds {counted(count, 'dead letter')}.")
         output.show(ExportedDead(spec.id, str(file), count, attempts), text, *lines)
         return
     rows = (
@@ -112,9 +113,9 @@ def show_dead(
     )
     first = list(islice(rows, limit + 1))
     dead, more = first[:limit], len(first) > limit
-    left = [Text("There are more, which are not shown (--limit)")] if more else []
     table = render.dead_table(dead, payload=asked.payload) if dead else Text(no_dead(asked))
-    output.show(ShownDead(spec.id, dead, more, attempts), table, *left, *lines)
+    lines = [*render.not_shown(more=more), *lines]
+    output.show(ShownDead(spec.id, dead, more, attempts), table, *lines)
 
 
 def _write(file: Path, batches: Iterator[tuple[Window, pa.RecordBatch]], *, payload: bool) -> int:
@@ -189,12 +190,13 @@ def replay_dead(
     *,
     dry_run: bool,
     keep_going: bool,
+    anyway: bool,
 ) -> None:
     """Replays dead letters of committed windows, one window after the other.
 
     Windows that were committed before a failure stay committed.
 
-    `keep_going`: go on after refused windows.
+    `keep_going`: go on after refused windows. `anyway`: as in `DeadReplayRequest`.
     """
     spec = load_spec(path)
     edit = None if script is None else load_edit(script)
@@ -205,7 +207,7 @@ def replay_dead(
             c.receipt.window for c in pipeline.sink.receipts() if asked.chosen.may_be_in(c.receipt)
         )
     document = DeadReplayResults(spec.id, [], dry_run)
-    request = DeadReplayRequest(f"command-{uuid.uuid4().hex}", asked.chosen, edit, dry_run)
+    request = DeadReplayRequest(f"command-{uuid.uuid4().hex}", asked.chosen, edit, dry_run, anyway)
     output.show(document)
     results = one_by_one(
         windows,

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from windrow.ingest.cli.arguments import Commands, Debug, Json, KeepGoing, SomeWindows, Spec
+from windrow.ingest.cli.arguments import (
+    Anyway,
+    Commands,
+    Debug,
+    Json,
+    KeepGoing,
+    SomeWindows,
+    Spec,
+)
 from windrow.ingest.cli.output import command_output
 
 dead_app = typer.Typer(
@@ -44,7 +52,7 @@ def dead_show(
     payload: Annotated[
         bool, typer.Option("--payload", help="Keys and values too; with --out headers, too.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many lines; a file has all.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many; a file has all.")] = 20,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write a .parquet or .jsonl file.", show_default=False),
@@ -83,6 +91,7 @@ def dead_replay(
         bool, typer.Option("--dry-run", help="Only show what would be replayed.")
     ] = False,
     keep_going: KeepGoing = False,
+    anyway: Anyway = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -98,4 +107,6 @@ def dead_replay(
         from windrow.ingest.cli.dead import DeadRequest, replay_dead
 
         asked = DeadRequest(window, Chosen(stage, reason), None, payload=False)
-        replay_dead(output, spec, asked, edit, dry_run=dry_run, keep_going=keep_going)
+        replay_dead(
+            output, spec, asked, edit, dry_run=dry_run, keep_going=keep_going, anyway=anyway
+        )

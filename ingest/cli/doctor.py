@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from packaging.requirements import Requirement
 from rich.text import Text
 
 from windrow.ingest import assemble
 from windrow.ingest.admin.lag import unbroken, uncommitted, uncommitted_in_words
 from windrow.ingest.admin.retention_margin import next_window, retention_margin
+from windrow.ingest.admin.sample_topics import begin_of_log
 from windrow.ingest.cli.output import Output
-from windrow.ingest.cli.render import counted
+from windrow.ingest.cli.prepare import unprepared
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import (
@@ -27,21 +30,24 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
     WindrowError,
+    counted,
     first_few,
+    how_to_install,
 )
-from windrow.ingest.kafka.embedded.server import java_problem
+from windrow.ingest.kafka.embedded.jars import java_problem, java_untried
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.runner.availability import joining_topics
+from windrow.ingest.runner.availability import joining_topics, unselected_topics
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import is_done, preview_next
 from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
+    paused,
     refuse_other_table,
     refuse_restored,
     refuse_unusable_table,
@@ -50,6 +56,7 @@ from windrow.ingest.runner.ownership import (
 from windrow.ingest.runner.run_windows import preview, refuse_open
 from windrow.ingest.runner.stop import still_to_come
 from windrow.ingest.runner.writer_schemas import decoder_for
+from windrow.ingest.source.enumerator.timestamp_search import of_seconds
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 if TYPE_CHECKING:
@@ -90,8 +97,15 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
 
     `engine`: the Spark whose executors are checked, too.
     """
-    yield java(java_problem())
+    problem = java_problem()
+    yield java(problem, None if problem else java_untried())
+    yield (
+        Check("prepared", "ok", "machine code and Java's archive of Spark's classes are there")
+        if (missing := unprepared()) is None
+        else Check("prepared", "warn", missing, "windrow prepare makes it, for quicker first runs")
+    )
     if spec is None:
+        yield extras()
         return
     try:
         pipeline = assemble.assemble(load_spec(spec))
@@ -151,7 +165,7 @@ def executors(surveyed: Surveyed) -> Iterator[Check]:
 
 def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     """Checks ledger, table and cluster, each by itself, then what needs several of them."""
-    state = attempt("state", lambda: Check("state", "ok", f"ledger {pipeline.ledger.identity()}"))
+    state = attempt("state", lambda: _state(pipeline))
     yield state
     sink = attempt(
         "sink", lambda: _sink(pipeline, pipeline.ledger.identity() if state.level == "ok" else None)
@@ -178,6 +192,15 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     if "fail" not in {state.level, sink.level, *(check.level for check in rights)}:
         yield attempt("next", lambda: _next_window(pipeline))
         yield attempt("retention", lambda: _retention(pipeline))
+
+
+def _state(pipeline: Pipeline) -> Check:
+    ledger = f"ledger {pipeline.ledger.identity()}"
+    pause = paused(pipeline.ledger, pipeline.spec.id)
+    if pause is None:
+        return Check("state", "ok", ledger)
+    what = f"{ledger}; the pipeline {pause}"
+    return Check("state", "warn", what, "windrow resume SPEC ends the pause.")
 
 
 def _discovered(pipeline: Pipeline, *, ledger: bool = True) -> Discovered:
@@ -219,7 +242,7 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
         return check()
     except WindrowError as error:
         return failed(name, error)
-    except Exception as error:  # reported; the other checks go on  # noqa: BLE001
+    except (Exception, SystemExit) as error:  # reported; others go on  # noqa: BLE001
         return failed(name, BugError.of(error, "setup"))
 
 
@@ -235,13 +258,50 @@ def failed(name: str, error: WindrowError) -> Check:
 # --------------------------------------------------------------------------------------------------
 
 
-def java(problem: str | None) -> Check:
+def java(problem: str | None, untried: str | None = None) -> Check:
     """Checks Java, which Spark and the embedded broker need."""
     return (
-        Check("java", "ok", "Spark supports the installed version")
-        if problem is None
-        else Check("java", "fail", problem, exit_code=3)
+        Check("java", "fail", problem, exit_code=3)
+        if problem is not None
+        else Check("java", "ok", "Spark supports the installed version")
+        if untried is None
+        else Check("java", "warn", untried, "If Spark or Kafka fails on it, take one of these")
     )
+
+
+def extras() -> Check:
+    """Says which extras are installed, and how to install the others.
+
+    Nothing fails: which ones are needed, the pipelines decide.
+    """
+    windrow = "windrow-ingest"
+    known = metadata.metadata(windrow).get_all("Provides-Extra") or []
+    there = [name for name in known if not _missing(Requirement(f"{windrow}[{name}]"))]
+    absent = [name for name in known if name not in there]
+    what = f"installed: {', '.join(there) or 'none'}"
+    if not absent:
+        return Check("extras", "ok", what)
+    what = f"{what}; not installed, and needed by some pipelines only: {', '.join(absent)}"
+    return Check("extras", "ok", what, how_to_install(",".join(absent)))
+
+
+def _missing(wanted: Requirement) -> list[str]:
+    """Packages of a requirement and its extras that aren't installed, or in another version."""
+    try:
+        found = metadata.distribution(wanted.name)
+    except metadata.PackageNotFoundError:
+        return [wanted.name]
+    if not wanted.specifier.contains(found.version, prereleases=True):
+        return [wanted.name]
+    return [
+        name
+        for needed in map(Requirement, found.requires or ())
+        for extra in wanted.extras
+        if needed.marker is not None
+        and needed.marker.evaluate({"extra": extra})
+        and not needed.marker.evaluate({"extra": ""})
+        for name in _missing(needed)
+    ]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -296,7 +356,7 @@ def _next_window(pipeline: Pipeline) -> Check:
 def _windows(pipeline: Pipeline) -> Check:
     """Checks whether table and ledger have the same windows.
 
-    They may differ after one of them was restored from a backup. Windows between
+    They may differ after one of them was restored from a backup. Windows before
     committed ones may have been refused, or never run. A receipt that is lost or
     damaged fails the check.
     """
@@ -305,7 +365,7 @@ def _windows(pipeline: Pipeline) -> Check:
         refuse_restored(pipeline)
     elif lost := lost_windows(pipeline):
         return Check("windows", "warn", lost_in_words(pipeline, lost).rstrip("."))
-    elif left := uncommitted(pipeline.spec.window.grid, series):
+    elif left := uncommitted(pipeline.spec.window, series):
         return Check("windows", "warn", uncommitted_in_words(left).rstrip("."))
     return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 
@@ -342,16 +402,21 @@ def sink_check(
 def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
     """Checks the rights to describe and to read each topic, by doing both.
 
-    Reads one message of each topic that has any.
+    Reads one message of each topic that has any. Warns of topics that aren't read any more.
     """
     broker = pipeline.broker
     try:
         discovered = _discovered(pipeline, ledger=ledger)
         tps = discovered.tps
         starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
+        reached = next_start(pipeline.ledger, pipeline.spec.id) if ledger else None
+        left = () if reached is None else unselected_topics(pipeline, reached)
     except WindrowError as error:
         yield failed("rights", error)
         return
+    for said in left:
+        what, _, fix = said.rpartition(". ")
+        yield Check("topics", "warn", what, fix)
     for topic in discovered.topics.values():
         filled = next(
             (tp for tp in tps if tp.topic == topic.topic and starts[tp] < ends[tp].offset), None
@@ -367,10 +432,9 @@ def _readable(broker: Broker, topic: TopicInfo, filled: TopicPartition | None, s
         return Check(
             "rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried"
         )
-    next(iter(broker.stamps(filled, start, start + 1)), None)
-    return Check(
-        "rights", "ok", f"{topic.topic} ({topic.partitions} partitions) may be described and read"
-    )
+    doubt = of_seconds(begin_of_log(broker, filled, start, start + 1))
+    what = f"{topic.topic} ({counted(topic.partitions, 'partition')}) may be described and read"
+    return Check("rights", "warn" if doubt else "ok", f"{what}; {doubt}" if doubt else what)
 
 
 def _retention(pipeline: Pipeline) -> Check:

@@ -13,7 +13,7 @@ from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.peek import narrowed
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.errors import RefusedError, SpecError, counted
 from windrow.ingest.infer.new_pipeline import DELAY, Begun, Inferred, infer, template
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.infer.schema_drift import check, names_schemas
@@ -49,7 +49,7 @@ def infer_pipeline(output: Output, folder: Path, asked: PipelineRequest, most: i
 
 def summary(inferred: Inferred, topic: str) -> list[str]:
     """What was written, and what is in no row."""
-    columns = render.counted(inferred.columns, "column")
+    columns = counted(inferred.columns, "column")
     lines = [
         f"Wrote {inferred.spec} and {inferred.schema}.",
         f"{columns} of format {inferred.format}, {inferred.told_by}.",

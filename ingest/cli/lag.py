@@ -12,25 +12,36 @@ from windrow.ingest.admin.lag import (
     Lag,
     Uncommitted,
     lag,
+    tell_lag,
     unbroken,
     uncommitted,
     uncommitted_in_words,
 )
 from windrow.ingest.cli import render
-from windrow.ingest.cli.output import Output
+from windrow.ingest.cli.output import Output, stop_event
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError, UnreachableError, first_few
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.pause import Pause
+from windrow.ingest.runner.availability import unselected_topics
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.micro_batches import is_done
 from windrow.ingest.runner.next_start import next_start_after
-from windrow.ingest.runner.ownership import lost_in_words, lost_windows, refuse_other_table
+from windrow.ingest.runner.ownership import (
+    lost_in_words,
+    lost_windows,
+    paused,
+    refuse_other_table,
+)
 from windrow.ingest.runner.stop import DONE, bounded_source, still_to_come
 from windrow.ingest.source.enumerator.timestamp_search import (
     UNSTAMPED,
     UNSTAMPED_WAY_OUT,
     without_timestamps,
 )
+
+EVERY = 10.0
+"""Seconds between two looks of `--watch`."""
 
 
 class Behind(msgspec.Struct):
@@ -39,11 +50,13 @@ class Behind(msgspec.Struct):
     `window`: the newest committed window; null if there is none yet.
 
     `missing`: windows that were committed and are not in the table, because it is an
-    older copy; `missing_records`: how many offsets they have. `uncommitted`: windows
-    between committed ones that were refused, or never run; empty if some are missing.
+    older copy; `missing_records`: how many offsets they have. `uncommitted`: windows before
+    committed ones that were refused, or never run; empty if some are missing.
     `group_offsets`: the result of `--alter-offsets`; null without it, or if nothing is committed.
     `unstamped`: the topic-partitions that windows in time can't read, as they hold no
-    timestamps. `done`: whether all up to `window.stop` is committed; null without one.
+    timestamps. `done`: whether all up to `window.stop` is committed; null without one. `paused`:
+    the pause, if the pipeline is paused. `unselected`: sentences about topics that were read
+    before, and that the spec doesn't select any more.
     """
 
     pipeline: str
@@ -55,6 +68,20 @@ class Behind(msgspec.Struct):
     group_offsets: AlteredOffsets | None = None
     unstamped: tuple[TopicPartition, ...] = ()
     done: bool | None = None
+    paused: Pause | None = None
+    unselected: tuple[str, ...] = ()
+
+
+def watch_lag(output: Output, path: Path) -> None:
+    """Shows the lag every few seconds, until Ctrl-C; goes on when something can't be reached."""
+    stopped = stop_event()
+    while True:
+        try:
+            show_lag(output, path, altering=False)
+        except UnreachableError as error:
+            output.say(str(error))
+        if stopped.wait(EVERY):
+            return
 
 
 def show_lag(output: Output, path: Path, *, altering: bool) -> None:
@@ -76,6 +103,7 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
     unread = lag(
         pipeline.broker, bounded_source(pipeline.spec, pipeline.ledger), reached, pipeline.now()
     )
+    tell_lag(pipeline.observer, unread)
     lost = lost_windows(pipeline)
     plans = [plan for window in lost if (plan := pipeline.ledger.plan(window)) is not None]
     offsets = sum(split.stop - split.start for plan in plans for split in plan.splits)
@@ -85,7 +113,7 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
         unread,
         tuple(w.key for w in lost),
         offsets,
-        () if lost else tuple(uncommitted(spec.window.grid, series)),
+        () if lost else tuple(uncommitted(spec.window, series)),
         unstamped=()
         if spec.window.is_batch
         else tuple(
@@ -94,6 +122,8 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
             )
         ),
         done=is_done(pipeline),
+        paused=paused(pipeline.ledger, spec.id),
+        unselected=() if reached is None else unselected_topics(pipeline, reached),
     )
     end = DONE if behind.done else still_to_come(pipeline).strip()
     if altering and group is not None and reached is not None:
@@ -104,25 +134,32 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
         if newest is None
         else f"Committed up to the end of window {newest.window.key}"
     )
+    known = newest is None or pipeline.ledger.boundary(spec.id, newest.window.end) is not None
+    unknown = f"The ledger doesn't know window {behind.window}, which the table has: it is another"
     left = behind.uncommitted
-    offsets += sum(one.offsets for one in left)
+    counts = [offsets, *(one.offsets for one in left)]
+    sure = [count for count in counts if count is not None]
+    have = f"They have {sum(sure):,} offsets, which" if sure == counts else "Their offsets"
     missing = lost_in_words(pipeline, lost) if lost else uncommitted_in_words(left) if left else ""
     output.show(
         behind,
         render.lag_table(unread),
+        *([Text(f"Pipeline {spec.id} {behind.paused}.", style="yellow")] if behind.paused else []),
         Text(f"{upto}."),
+        *(
+            []
+            if known
+            else [Text(f"{unknown} one, an older copy, or lost. windrow doctor SPEC says more.")]
+        ),
         *([Text(end)] if end else []),
         *(
             [Text(f"Not read, as they are newer than window.stop: {first_few(unread.newer)}.")]
             if unread.newer
             else []
         ),
+        *(Text(f"{said}.", style="yellow") for said in behind.unselected),
         *(Text(f"{tp}: {UNSTAMPED}. {UNSTAMPED_WAY_OUT}") for tp in behind.unstamped),
-        *(
-            [Text(f"{missing} They have {offsets:,} offsets, which are not counted above.")]
-            if missing
-            else []
-        ),
+        *([Text(f"{missing} {have} are not counted above.")] if missing else []),
         *_group_offsets_lines(behind.group_offsets, altering=altering),
     )
 

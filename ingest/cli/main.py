@@ -10,12 +10,16 @@ A command's modules are loaded when it is called, so that help and completion ar
 
 from __future__ import annotations
 
+import atexit
+import gc
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from windrow.ingest.cli.arguments import (
+    Anyway,
     Commands,
     Conf,
     Connect,
@@ -28,6 +32,7 @@ from windrow.ingest.cli.arguments import (
     RequestText,
     SomeWindows,
     Spec,
+    Who,
     WindowText,
     spark_options,
 )
@@ -154,6 +159,7 @@ def run(
     keep_going: KeepGoing = False,
     fresh_lookups: FreshLookups = False,
     request: RequestText = None,
+    anyway: Anyway = False,
     master: Master = None,
     conf: Conf = None,
     connect: Connect = None,
@@ -184,6 +190,7 @@ def run(
                 keep_going=keep_going,
                 fresh_lookups=fresh_lookups,
                 request=request,
+                anyway=anyway,
             )
 
 
@@ -204,6 +211,7 @@ def replay(
     keep_going: KeepGoing = False,
     fresh_lookups: FreshLookups = False,
     request: RequestText = None,
+    anyway: Anyway = False,
     master: Master = None,
     conf: Conf = None,
     connect: Connect = None,
@@ -229,7 +237,38 @@ def replay(
                 keep_going=keep_going,
                 fresh_lookups=fresh_lookups,
                 request=request,
+                anyway=anyway,
             )
+
+
+@app.command()
+def pause(
+    spec: Spec,
+    why: Annotated[str, typer.Option(help="The reason, which everybody is told.")],
+    who: Who = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Let no window begin, by whomever, until `resume`; those that are being read are finished."""
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.pause import set_paused
+
+        set_paused(output, spec, paused=True, who=who, why=why)
+
+
+@app.command()
+def resume(
+    spec: Spec,
+    why: Annotated[str, typer.Option(help="What was done meanwhile.", show_default=False)] = "",
+    who: Who = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """End a pause: schedules and runs go on."""
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.pause import set_paused
+
+        set_paused(output, spec, paused=False, who=who, why=why)
 
 
 @app.command()
@@ -355,14 +394,22 @@ def lag(
             help="Commit the newest window's end offsets to source.offsets_group.",
         ),
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it every ten seconds, until Ctrl-C.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show how far the table is behind the topics, in messages and in time."""
+    if watch and (json or alter_offsets):
+        raise typer.BadParameter("--watch excludes --json and --alter-offsets")
     with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.cli.lag import show_lag
+        from windrow.ingest.cli import lag as verb
 
-        show_lag(output, spec, altering=alter_offsets)
+        if watch:
+            verb.watch_lag(output, spec)
+        else:
+            verb.show_lag(output, spec, altering=alter_offsets)
 
 
 @app.command()
@@ -378,6 +425,19 @@ def show(
         from windrow.ingest.cli.show import show_windows
 
         show_windows(output, spec, window, limit)
+
+
+@app.command()
+def state(spec: Spec, window: WindowText, json: Json = False, debug: Debug = False) -> None:
+    """Show whether windows are complete: all their messages are read, as far as that can be known.
+
+    Exit code 0: complete, or late, which is complete with messages in later windows.
+    4: open, or not committed.
+    """
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.state import show_states
+
+        show_states(output, spec, window)
 
 
 @app.command()
@@ -487,6 +547,19 @@ def doctor(
             verb.run_doctor(output, spec)
 
 
+@app.command("prepare")
+def prepare_machine(json: Json = False, debug: Debug = False) -> None:
+    """Do once what runs would do for themselves: after an install, or where an image is built.
+
+    Machine code for this processor, the packages' bytecode, and Java's archive of Spark's
+    classes, with which Spark starts in about half the time. Takes a minute or two.
+    """
+    with command_output(json=json, debug=debug) as output:
+        from windrow.ingest.cli import prepare as verb
+
+        verb.prepare(output)
+
+
 @broker_app.command("run")
 def broker_run(
     folder: Annotated[
@@ -507,18 +580,6 @@ def broker_run(
         from windrow.ingest.cli.broker import run_broker
 
         run_broker(output, folder, port)
-
-
-@spark_app.command("archive")
-def spark_archive(json: Json = False, debug: Debug = False) -> None:
-    """Make Java's archive of Spark's classes, once for this environment.
-
-    Every later Spark starts in about half the time.
-    """
-    with command_output(json=json, debug=debug) as output:
-        from windrow.ingest.cli.spark import archive_spark
-
-        archive_spark(output)
 
 
 @spark_app.command("run")
@@ -548,7 +609,17 @@ def spark_run(
 
 def main() -> None:
     """The entry point of the command."""
+    # Python's collector looks at all objects again and again while modules are loaded, and when
+    # Python ends, which is felt most where Spark is loaded.
+    gc.set_threshold(50_000)
+    atexit.register(_freeze)
     app()
+
+
+def _freeze() -> None:
+    """Hides all objects from the collector, unless DuckDB is there, which would call them leaks."""
+    if "_duckdb" not in sys.modules:
+        gc.freeze()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -18,7 +19,15 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from windrow.ingest.errors import BugError, SpecError, WindrowError, with_spec
+from windrow.ingest.errors import (
+    BugError,
+    NotClosedError,
+    SpecError,
+    WindrowError,
+    bug_of,
+    error_of_place,
+    with_spec,
+)
 
 BUG = BugError.exit_code
 """The exit code of a bug, windrow's own error for it or any other (EX_SOFTWARE of sysexits.h)."""
@@ -31,7 +40,10 @@ WIDE = 100_000
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error as JSON. That of a bug has no message, because its text may quote anything."""
+    """An error as JSON. That of a bug has no message, because its text may quote anything.
+
+    `until`: from when on the window can be run, if it isn't closed yet.
+    """
 
     kind: str
     exit_code: int
@@ -40,6 +52,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
+    until: datetime | None = None
 
 
 class Interrupted(BaseException):
@@ -89,14 +102,17 @@ class Output:
         """Shows an error. In JSON the document has it beside the result so far."""
         error.do = with_spec(error.do, self.spec)
         kind, place = type(error).__name__, (error.topic, error.partition, error.offset)
-        self._end(str(error), Problem(kind, error.exit_code, str(error), error.stage, *place))
+        until = error.until if isinstance(error, NotClosedError) else None
+        self._end(
+            str(error), Problem(kind, error.exit_code, str(error), error.stage, *place, until)
+        )
 
-    def fail_by_bug(self, error: Exception) -> None:
+    def fail_by_bug(self, error: BaseException) -> None:
         """Shows an error that is none of windrow's own, without its text (see --debug)."""
         kind = type(error).__name__
         self._end(
-            f"{kind}: this is a bug in windrow. Run the command again with --debug for the stack"
-            " trace, and report it.",
+            f"{bug_of(error)}. Run the command again with --debug for the stack trace, and report"
+            " it.",
             Problem(kind, BUG),
         )
 
@@ -200,15 +216,17 @@ def command_output(
                     "Give the path of a pipeline's YAML file.",
                 )
             yield output
-    except (Interrupted, Exception) as error:  # the last place before the terminal  # noqa: BLE001
+    # the last place before the terminal; a plugin may call sys.exit
+    except (Interrupted, Exception, SystemExit) as error:  # noqa: BLE001
         if debug:
             traceback.print_exc()
-        if isinstance(error, Interrupted):
+        told = error_of_place(error, "run the same command again") or error
+        if isinstance(told, Interrupted):
             output.stop()
-        elif isinstance(error, WindrowError):
-            output.fail(error)
+        elif isinstance(told, WindrowError):
+            output.fail(told)
         else:
-            output.fail_by_bug(error)
+            output.fail_by_bug(told)
     output.finish()
     if output.exit_code:
         raise typer.Exit(output.exit_code)

@@ -17,7 +17,7 @@ from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, counted
 from windrow.ingest.model.source import (
     Isolation,
     Partitions,
@@ -57,28 +57,38 @@ class PeekedFile(msgspec.Struct):
 
 
 class Shaped(msgspec.Struct):
-    """The document of `peek --rows` and of `try`: what each step gives."""
+    """The document of `peek --rows` and of `try`: what each step gives.
+
+    `left_out`: whether there are more messages than the limit.
+    """
 
     pipeline: str
     steps: list[Step]
+    left_out: bool
 
 
 def try_lines(output: Output, path: Path, file: Path, limit: int | None) -> None:
     """Shows what becomes of the lines of a file, as values of messages; asks no broker."""
-    spec = load_spec(path)
+    spec, limit = load_spec(path), limit or ROWS
     try:
         with file.open("rb") as lines:
-            values = [line.rstrip(b"\r\n") for line in islice(lines, limit or ROWS)]
+            values = [line.rstrip(b"\r\n") for line in islice(lines, limit + 1)]
     except OSError as error:
         what, do = f"{file} can't be read: {error.strerror}", "Name a file with a value a line."
         raise SpecError(what, "spec", do) from None
     topics = spec.source.topic_names()
-    _shape(output, spec, of_lines(values, topics[0] if topics else "topic"))
+    _shape(output, spec, of_lines(values, topics[0] if topics else "topic"), limit)
 
 
-def _shape(output: Output, spec: PipelineSpec, messages: pa.RecordBatch) -> None:
-    steps = through_steps(assemble.assemble_to_look(spec), messages)
-    output.show(Shaped(spec.id, steps), *(part for step in steps for part in render.step(step)))
+def _shape(output: Output, spec: PipelineSpec, messages: pa.RecordBatch, limit: int) -> None:
+    """Shows the rows of messages up to the limit; one more says that there are more."""
+    more = messages.num_rows > limit
+    steps = through_steps(assemble.assemble_to_look(spec), messages.slice(0, limit))
+    output.show(
+        Shaped(spec.id, steps, more),
+        *(part for step in steps for part in render.step(step)),
+        *render.not_shown(more=more),
+    )
 
 
 def peek_messages(
@@ -107,13 +117,16 @@ def peek_messages(
     broker, reader = assemble.connect(spec)
     if out is not None:
         count = write_messages(peek(broker, reader, source, begin, end, limit), out)
-        output.show(PeekedFile(spec.id, str(out), count), Text(f"{out} holds {count:,} messages."))
+        output.show(
+            PeekedFile(spec.id, str(out), count), Text(f"{out} holds {counted(count, 'message')}.")
+        )
         return
     if rows:
         batches: list[pa.RecordBatch] = []
-        peek(broker, reader, source, begin, end, limit or ROWS)(batches.append)
+        limit = limit or ROWS
+        peek(broker, reader, source, begin, end, limit + 1)(batches.append)
         none = pa.RecordBatch.from_pylist([], schema=MESSAGES)
-        _shape(output, spec, pa.concat_batches([none, *batches]))
+        _shape(output, spec, pa.concat_batches([none, *batches]), limit)
         return
     limit = limit or LIMIT
     _print(output, spec.id, peek(broker, reader, source, begin, end, limit + 1), limit)
@@ -126,13 +139,12 @@ def _print(output: Output, pipeline_id: str, read: Messages, limit: int) -> None
     messages = [document for batch in batches for document in documents(batch)][:limit]
     more = sum(batch.num_rows for batch in batches) > limit
     rows = [row for batch in batches for row in printable(batch)][:limit]
-    left = [Text("There are more, which are not shown (--limit)")] if more else []
     table = (
         render.message_table(rows)
         if rows
         else Text("There are no messages between these positions.")
     )
-    output.show(Peeked(pipeline_id, messages, left_out=more), table, *left)
+    output.show(Peeked(pipeline_id, messages, left_out=more), table, *render.not_shown(more=more))
 
 
 def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSpec:

@@ -14,12 +14,13 @@ from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.run import named_windows, nothing_waiting
 from windrow.ingest.config.load import load_spec
+from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.window import Window
-from windrow.ingest.runner.availability import joining_topics
+from windrow.ingest.runner.availability import joining_topics, unselected_topics
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import is_done, preview_next
-from windrow.ingest.runner.ownership import refuse_unready, refuse_unwritable
+from windrow.ingest.runner.ownership import paused, refuse_unready, refuse_unwritable
 from windrow.ingest.runner.run_windows import preview, refuse_open
 from windrow.ingest.runner.writer_schemas import decoder_for
 
@@ -28,12 +29,14 @@ class PlanDocument(msgspec.Struct):
     """The document of `plan`.
 
     `plans` is empty if the next micro-batch was asked for and nothing is waiting. `done`:
-    whether all up to `window.stop` is committed; null without one.
+    whether all up to `window.stop` is committed; null without one. `paused`: the pause, if the
+    pipeline is paused.
     """
 
     pipeline: str
     plans: list[render.PlannedWindow]
     done: bool | None = None
+    paused: Pause | None = None
 
 
 def show_plan(output: Output, path: Path, text: str | None) -> None:
@@ -46,8 +49,9 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     pipeline = assemble.assemble(spec)
     refuse_unwritable(pipeline)
     refuse_unready(pipeline)
-    plans = PlanDocument(spec.id, [], is_done(pipeline))
-    output.show(plans)
+    plans = PlanDocument(spec.id, [], is_done(pipeline), paused(pipeline.ledger, spec.id))
+    pause = [Text(f"Pipeline {spec.id} {plans.paused}.", style="yellow")] if plans.paused else []
+    output.show(plans, *pause)
     for plan in filter(
         None, [preview_next(pipeline)] if windows is None else _plans(pipeline, windows)
     ):
@@ -57,6 +61,10 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
             plans,
             render.plan_table(plans.plans[-1]),
             *(Text(f"{topic}.", style="yellow") for topic in joining),
+            *(
+                Text(f"{said}.", style="yellow")
+                for said in unselected_topics(pipeline, plan.start, newly=True)
+            ),
         )
     if not plans.plans:
         output.show(plans, nothing_waiting(pipeline, done=plans.done))

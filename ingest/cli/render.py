@@ -14,6 +14,7 @@ from rich.text import Text
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.admin.peek import PRINTED
+from windrow.ingest.errors import counted
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan
@@ -40,11 +41,6 @@ def _table(
     for row in zip(*columns.values(), strict=True):
         table.add_row(*map(Text, row))
     return table
-
-
-def counted(count: int, thing: str) -> str:
-    """`1 file`, `2,000 files`."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
@@ -365,6 +361,11 @@ def message_table(rows: Sequence[Sequence[str]]) -> Table:
     return _table(dict(zip(PRINTED, zip(*rows, strict=True), strict=True)))
 
 
+def not_shown(*, more: bool) -> list[Text]:
+    """The line that says that there are more than `--limit`, if there are."""
+    return [Text("There are more, which are not shown (--limit)")] if more else []
+
+
 def step(found: Step) -> list[Table | Text]:
     """What a step gives: its rows as a table, and a line for each message that it left out."""
     rows = counted(len(found.rows), "row")
@@ -419,7 +420,7 @@ def group_offsets_lines(done: AlteredOffsets) -> list[Text]:
 def published_dead_line(window: Window, published: PublishedDeadLetters) -> Text:
     """A line about a window's newly published dead letters."""
     return Text(
-        f"{window.key}: {published.dead_letters:,} dead letters were published to"
+        f"{window.key}: {counted(published.dead_letters, 'dead letter')} published to"
         f" {published.topic}."
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +20,9 @@ from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import Engine
-from windrow.ingest.runner.context import Pipeline, Progress, Request, Result
+from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.micro_batches import is_done, run_batch, run_batches
+from windrow.ingest.runner.progress import Progress, lines
 from windrow.ingest.runner.run_windows import (
     pass_over_refused,
     refused_last,
@@ -28,6 +30,9 @@ from windrow.ingest.runner.run_windows import (
     stop_at_refused,
 )
 from windrow.ingest.runner.stop import DONE, still_to_come
+
+REDRAWN_SECONDS = 0.5
+"""Seconds between two drawings of a bar."""
 
 
 class Runs(msgspec.Struct):
@@ -54,12 +59,13 @@ def run_named(
     keep_going: bool,
     fresh_lookups: bool,
     request: str | None,
+    anyway: bool,
 ) -> None:
     """Runs the named windows, or the next micro-batch.
 
-    `drain`: run micro-batches up to the stable end as it is now. `again`: as in
-    `runner.context.Request`. `engine`: runs the tasks; None: a Spark of this process's
-    own. `keep_going`: go on after refused windows. `fresh_lookups`: as in `Request`.
+    `drain`: run micro-batches up to the stable end as it is now. `again`, `fresh_lookups`,
+    `anyway`: as in `runner.context.Request`. `engine`: runs the tasks; None: a Spark of this
+    process's own. `keep_going`: go on after refused windows.
     """
     spec = load_spec(path)
     if keep_going and spec.window.is_batch:
@@ -72,10 +78,15 @@ def run_named(
         raise SpecError(what, "spec", "Name the windows with --window START/END.")
     windows = named_windows(spec, text)
     asked = Request(
-        request or f"command-{uuid.uuid4().hex}", again=again, fresh_lookups=fresh_lookups
+        request or f"command-{uuid.uuid4().hex}",
+        again=again,
+        fresh_lookups=fresh_lookups,
+        anyway=anyway,
     )
-    pipeline = assemble.assemble(spec, engine)
+    # a window that is committed is reported without its schema, which takes as long to load
+    pipeline = assemble.assemble_to_look(spec, engine)
     if windows is None:
+        pipeline.columns()  # before a micro-batch is cut that couldn't be read
         _commit(output, pipeline, _batches(output, pipeline, asked, drain=drain))
     else:
         _commit(output, pipeline, _each(output, pipeline, windows, asked, keep_going=keep_going))
@@ -91,6 +102,7 @@ def replay_windows(
     keep_going: bool,
     fresh_lookups: bool,
     request: str | None,
+    anyway: bool,
 ) -> None:
     """Replaces the named windows; the arguments are those of `run_named`."""
     spec = load_spec(path)
@@ -100,8 +112,9 @@ def replay_windows(
         replace=True,
         accept_fewer=accept_fewer,
         fresh_lookups=fresh_lookups,
+        anyway=anyway,
     )
-    pipeline = assemble.assemble(spec, engine)
+    pipeline = assemble.assemble_to_look(spec, engine)
     _commit(output, pipeline, _each(output, pipeline, windows, asked, keep_going=keep_going))
 
 
@@ -115,8 +128,7 @@ def _each(
 ) -> Iterator[Result]:
     """Runs windows and yields each result; refused windows are reported at the end."""
     pass_over = pass_over_refused(pipeline) if keep_going else stop_at_refused
-    name = windows[0].key if len(windows) == 1 else pipeline.spec.id
-    with progress_bar(output, name) as progress:
+    with progress_shown(output) as progress:
         outcomes = run_windows(pipeline, windows, asked, progress, pass_over)
         yield from refused_last(outcomes, len(windows))
 
@@ -124,7 +136,7 @@ def _each(
 def _batches(
     output: Output, pipeline: Pipeline, asked: Request, *, drain: bool
 ) -> Iterator[Result]:
-    with progress_bar(output, pipeline.spec.id) as progress:
+    with progress_shown(output) as progress:
         if drain:
             yield from run_batches(pipeline, asked, progress)
         elif (result := run_batch(pipeline, asked, progress)) is not None:
@@ -162,32 +174,32 @@ def nothing_waiting(pipeline: Pipeline, *, done: bool | None) -> Text:
 
 
 @contextmanager
-def progress_bar(output: Output, name: str) -> Iterator[Callable[[Progress], None]]:
-    """Shows a progress bar on stderr until the end of the block, if that is a terminal."""
+def progress_shown(output: Output) -> Iterator[Callable[[Progress], None]]:
+    """Shows progress on stderr during the block: as a bar in a terminal, else as lines."""
+    if output.json or not output.stderr.is_terminal:
+        yield lines(output.say)
+        return
+    from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    with Bars(
-        console=output.stderr, transient=True, disable=output.json or not output.stderr.is_terminal
-    ) as bars:
-        tasks = {
-            "boundary": bars.add_task(
-                f"{name}  looking for the boundaries (messages)", total=None, visible=False
-            ),
-            "transaction": bars.add_task(
-                f"{name}  waiting for an open transaction (seconds)", total=None, visible=False
-            ),
-            "split": bars.add_task(f"{name}  reading (splits)", total=None, visible=False),
-        }
+    columns = BarColumn(20), TextColumn("{task.description}", markup=False)
+    with Bars(*columns, console=output.stderr, transient=True, auto_refresh=False) as bars:
+        bar, drawn = bars.add_task("", visible=False), 0.0
 
         def progress(at: Progress) -> None:
-            begins = at.beginning()
-            if begins is not None:
-                output.say(begins)
-            for step, task in tasks.items():
-                if step == at.step:
-                    bars.update(task, completed=at.done, total=at.total or None, visible=True)
-                else:
-                    bars.update(task, visible=False)
+            nonlocal drawn
+            for note in at.notes:
+                output.say(note)
+            if at.notes or not at.text or time.monotonic() - drawn >= REDRAWN_SECONDS:
+                drawn = time.monotonic()
+                bars.update(
+                    bar,
+                    description=at.text,
+                    completed=at.done,
+                    total=at.total or None,
+                    visible=bool(at.text),
+                    refresh=True,
+                )
 
         yield progress
 

@@ -21,7 +21,8 @@ from windrow.ingest.runner.stop import DONE
 class ShownWindows(msgspec.Struct):
     """The document of `show`. `left_out`: whether there are older ones than those shown.
 
-    `uncommitted`: windows between those shown that were refused, or never run. `done`: whether
+    `uncommitted`: windows before those shown that were refused, or never run, but for those that
+    only a longer list would show. `done`: whether
     the newest one reaches the end that `window.stop` was when it was run.
     """
 
@@ -43,11 +44,12 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
         refuse_other_table(assemble.assemble_to_look(spec))
     shown = committed[-limit:]
     older = len(committed) - len(shown)
-    between = uncommitted(spec.window.grid, unbroken(c.receipt for c in shown))
+    series = unbroken(c.receipt for c in shown)
+    left_out = uncommitted(spec.window, series, since_start=not older and text is None)
     done = bool(committed) and committed[-1].receipt.done
     left = [
         *([f"{older} older ones are not shown (--limit)"] if older else []),
-        *([uncommitted_in_words(between)] if between else []),
+        *([uncommitted_in_words(left_out)] if left_out else []),
         *([DONE] if done else []),
     ]
     table = (
@@ -55,4 +57,4 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
         if shown
         else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
     )
-    output.show(ShownWindows(spec.id, shown, older > 0, between, done), table, *map(Text, left))
+    output.show(ShownWindows(spec.id, shown, older > 0, left_out, done), table, *map(Text, left))

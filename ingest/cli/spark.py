@@ -1,4 +1,4 @@
-"""`spark run` and `spark archive`, and other commands' Spark. Loaded only when they run."""
+"""`spark run`, and other commands' Spark. Loaded only when they run."""
 
 from __future__ import annotations
 
@@ -39,11 +39,15 @@ def run_spark(
         UnreachableError: the port is taken, Spark doesn't start, or the server ends by
             itself.
     """
-    from windrow.ingest.runner.spark.local import MASTER
+    from windrow.ingest.cli.warm import warm
+    from windrow.ingest.runner.spark.connect import LOOPBACK
+    from windrow.ingest.runner.spark.local import MASTER, is_local
     from windrow.ingest.runner.spark.server import spark_server
 
     stopped = stop_event()
     with spark_server(host, port, settings, master or MASTER) as server:
+        if host in LOOPBACK and is_local(master or MASTER):
+            warm(server.address)
         text = Text(f"Spark answers on {server.address}. Ctrl-C ends it.")
         output.show(Connected(server.address), text)
         output.finish()
@@ -56,32 +60,6 @@ def run_spark(
                 )
 
 
-class Archived(msgspec.Struct):
-    """The document of `spark archive`."""
-
-    archive: str
-    bytes: int
-
-
-def archive_spark(output: Output) -> None:
-    """Makes Java's archive of Spark's classes.
-
-    Raises:
-        UnreachableError: there is no Java, Spark doesn't start, or the environment's
-            folder can't be written to.
-    """
-    from windrow.ingest.runner.spark.class_archive import make_archive
-
-    archive = make_archive()
-    size = archive.stat().st_size
-    output.show(
-        Archived(str(archive), size),
-        Text(
-            f"Every Spark of this environment begins with {archive} ({size >> 20} MB) from now on."
-        ),
-    )
-
-
 @contextmanager
 def engine_at(options: SparkOptions) -> Iterator[SparkEngine | None]:
     """Opens the Spark of a command's options; None if there are no options.
@@ -92,7 +70,7 @@ def engine_at(options: SparkOptions) -> Iterator[SparkEngine | None]:
     if options.connect is None and options.master is None and not options.properties:
         yield None
         return
-    from windrow.ingest.runner.spark.cluster import spark_session
+    from windrow.ingest.runner.spark.cluster import launch_early, spark_session
     from windrow.ingest.runner.spark.connect import ConnectedSpark
     from windrow.ingest.runner.spark.engine import SparkEngine
     from windrow.ingest.runner.spark.local import MASTER
@@ -101,4 +79,5 @@ def engine_at(options: SparkOptions) -> Iterator[SparkEngine | None]:
         with closing(ConnectedSpark(options.connect)) as spark:
             yield SparkEngine(spark.session)
         return
-    yield SparkEngine(lambda: spark_session(options.master or MASTER, options.properties))
+    place = options.master or MASTER, options.properties
+    yield SparkEngine(lambda: spark_session(*place), lambda: launch_early(*place))

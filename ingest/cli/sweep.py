@@ -11,9 +11,8 @@ from rich.text import Text
 
 from windrow.ingest import assemble
 from windrow.ingest.cli.output import Output
-from windrow.ingest.cli.render import counted
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, counted
 from windrow.ingest.settings.values import Duration
 
 

@@ -11,6 +11,7 @@ from windrow.ingest import assemble
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
+from windrow.ingest.errors import counted
 
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
@@ -40,9 +41,9 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
         if wrong
         else "nothing is wrong"
     )
-    summary = f"{verified.windows} windows, {verified.rows:,} rows: {said}"
+    summary = f"{counted(verified.windows, 'window')}, {counted(verified.rows, 'row')}: {said}"
     if unchecked:
-        summary += f"; {render.counted(unchecked, 'thing')} could not be checked"
+        summary += f"; {counted(unchecked, 'thing')} could not be checked"
     output.show(verified, *map(render.finding_line, verified.findings), Text(summary))
     output.exit_code = verified.exit_code
 
@@ -59,7 +60,7 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     restored = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
     # behind the table of rows: where that is refused, nothing was written
     noted = pipeline.dead_letters.restore(dry_run=not yes)
-    receipts = [render.counted(len(restored.windows), "receipt")] if restored.windows else []
+    receipts = [counted(len(restored.windows), "receipt")] if restored.windows else []
     lists = ["the list of windows"] if restored.listed or noted else []
     count = " and ".join(receipts + lists)
     if not count:

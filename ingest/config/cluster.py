@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Self, TypedDict
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from windrow.ingest.registry.settings import RegistrySpec
 from windrow.ingest.settings.document import SettingPath
@@ -18,14 +18,8 @@ from windrow.ingest.settings.values import (
     Section,
     Servers,
     Size,
+    must,
 )
-
-
-def _not_zero(value: timedelta) -> timedelta:
-    if not value:
-        raise ValueError("must be more than 0")
-    return value
-
 
 _FETCHING = {
     "rack": "client.rack",
@@ -58,7 +52,7 @@ class TuningSpec(Section):
         default=None, description="How many bytes of keys, values and headers are decoded at once."
     )
     stall_timeout: Annotated[
-        Annotated[Duration, AfterValidator(_not_zero)] | None, LeftOut("`60s`")
+        Annotated[Duration, must(timedelta.__bool__, "be more than 0")] | None, LeftOut("`60s`")
     ] = Field(
         default=None, description="How long a read may see nothing arrive before it is given up."
     )

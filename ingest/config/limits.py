@@ -50,6 +50,13 @@ class LimitsSpec(Section):
             "How many dead letters a window may have; with more it is refused. `null`: any number."
         ),
     )
+    warn_dead_ratio: Annotated[Share, Values("0 to 1")] = Field(
+        default=0,
+        description=(
+            "The share of the messages of the newest windows that may be dead letters before"
+            " Dagster's check `dead_letters` warns. One never makes it warn, but for `0`."
+        ),
+    )
     key: StageLimits = Field(
         default=StageLimits(),
         description="Of messages whose key isn't of its format, or doesn't fit its columns.",

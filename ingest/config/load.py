@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec
@@ -33,6 +34,7 @@ from windrow.ingest.config.settings_file import (
 )
 from windrow.ingest.settings.document import Document, Mistake, nearest, read_document, read_values
 from windrow.ingest.settings.kinds import OfItsKind
+from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import (
     CODE_REFERENCE,
     ClusterName,
@@ -116,8 +118,45 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
         PipelineSpec, {**attributes, "folder": folder, "named_clusters": clusters}
     )
     known = {mistake.path for mistake in wrong}
-    wrong += [mistake for mistake in found if mistake.path not in known]
+    wrong += [
+        _placed(mistake, attributes) if mistake.what.startswith("unknown key") else mistake
+        for mistake in found
+        if mistake.path not in known
+    ]
+    path = getattr(spec and spec.sink, "path", None)
+    if isinstance(path, str) and folder.is_relative_to(absolute(path, folder)):
+        what = (
+            "is the folder of this file, or one above it: a table has a folder of its own, in which"
+            " a clean-up of it (VACUUM) removes all else"
+        )
+        wrong.append(Mistake(("sink", "path"), what))
     return (None if wrong else spec), wrong
+
+
+def _placed(mistake: Mistake, attributes: Mapping[str, Any]) -> Mistake:
+    """Says of an unknown key which is another section's where it belongs."""
+    *above, key = mistake.path
+    if above[1:]:
+        return mistake  # within a section's own parts, another section's key says nothing
+    if above and key in PipelineSpec.known_keys():
+        return Mistake(mistake.path, f"belongs beside {above[0]}, not into it")
+    homes = [
+        name
+        for name, field in PipelineSpec.model_fields.items()
+        if name not in NOT_WRITTEN
+        and any(key in model.known_keys() for model in _sections(field, attributes.get(name)))
+    ]
+    return Mistake(mistake.path, f"belongs under {' or '.join(homes)}") if homes else mistake
+
+
+def _sections(field: FieldInfo, written: object) -> list[type[Section]]:
+    """Returns the models of a section as it is written; none if the field is no section."""
+    kinds, parts = OfItsKind.of(field), get_args(field.annotation) or (field.annotation,)
+    return [
+        model
+        for model in ([kinds.model(written)] if kinds else [*parts, *chain(*map(get_args, parts))])
+        if isinstance(model, type) and issubclass(model, Section)
+    ]
 
 
 def _named(section: Mapping[str, Any], name: str, folder: Path) -> ClusterSpec | Mistake | None:

@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
+from windrow.ingest.config.dagster import DagsterSpec
 from windrow.ingest.config.dead_topic import DeadLettersSpec
 from windrow.ingest.config.limits import LimitsSpec
 from windrow.ingest.config.metadata import METADATA_SCHEMA, checked_metadata
@@ -133,6 +134,14 @@ class PipelineSpec(Section):
         repr=False,  # it may hold a password
         description="Where the ledger is: SQLite or PostgreSQL.",
     )
+    dagster: DagsterSpec = Field(
+        default=DagsterSpec(),
+        description=(
+            "What Dagster shows of the table, and how it runs it; the command reads it for mistakes"
+            " alone. What isn't here, a subclass of the component sets in Python"
+            " ([dagster.md](dagster.md#what-dagster-knows-of-the-table))."
+        ),
+    )
     folder: Path
     spec_file: SkipJsonSchema[Path | None] = None
     named_clusters: SkipJsonSchema[Mapping[str, ClusterSpec]] = Field(
@@ -200,6 +209,15 @@ class PipelineSpec(Section):
         if source is not None and (wrong := list(unread(source.selection(), stop))):
             refuse((("stop", *path), what) for path, what in wrong)
         return window
+
+    @field_validator("dagster")
+    @classmethod
+    def _fits_windows(cls, dagster: DagsterSpec, info: ValidationInfo) -> DagsterSpec:
+        """Refuses what such windows can't have."""
+        window = info.data.get("window")
+        if window is not None and (wrong := list(dagster.mistakes(window))):
+            refuse(wrong)
+        return dagster
 
     @property
     def stop(self) -> Initializer | None:

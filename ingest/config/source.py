@@ -71,6 +71,8 @@ def _topics(value: object) -> str | tuple[str, ...]:
 def _name(value: object) -> str:
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise sentence("must be a topic name, or a list of them", value)
+    if set(str(value)) & set("*?+|()[]^$"):
+        raise sentence("is a pattern: set topic_pattern, a regular expression, in its place")
     try:
         return topic_name(str(value))
     except ValueError as error:

@@ -52,6 +52,9 @@ def _every(value: str) -> str:
     return value
 
 
+Cron = Annotated[TextOrEmpty, AfterValidator(_every), Values("a cron expression of five fields")]
+
+
 def _not_null(value: object) -> object:
     if value is None:
         raise sentence("is missing")
@@ -147,9 +150,9 @@ class MicroBatches(_Windows):
     is_batch: ClassVar[bool] = True
     of_other_kind: ClassVar[str] = "is for windows in time; micro-batches don't have it"
     grid: Literal["batch"] = Field(description="Windows are numbered micro-batches.")
-    every: Annotated[
-        TextOrEmpty, AfterValidator(_every), Values("a cron expression of five fields")
-    ] = Field(default="* * * * *", description="When the schedule asks for the next micro-batch.")
+    every: Cron = Field(
+        default="* * * * *", description="When the schedule asks for the next micro-batch."
+    )
     max_records: CountOrNone = Field(
         default=None, description="The most offsets in one micro-batch."
     )

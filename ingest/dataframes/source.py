@@ -39,7 +39,7 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.broker import Broker, TopicInfo
-from windrow.ingest.ports.decoder import Decoded, Decoder
+from windrow.ingest.ports.decoder import Decoded, Decoder, checked_verdict
 from windrow.ingest.ports.reader import Reader, ReadPlan, Take, batch_iterator
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.accounting import refuse_misread, refuse_unplaced
@@ -266,7 +266,7 @@ class AsRows:
         )
 
         def shape(messages: pa.RecordBatch) -> list[pa.Array]:
-            decoded = transform(decode(messages), messages)
+            decoded = transform(checked_verdict(self.decoder, decode(messages)), messages)
             refuse_unplaced(split, messages, decoded, keyed=bool(self.primary_key))
             if len(decoded.dead_index) and not self.drops:
                 raise _undecodable(split, messages, decoded)
@@ -351,7 +351,7 @@ class SplitReader:
         split = self.pinned.splits[number]
         try:
             yield from batch_iterator(partial(self._read, split))
-        except Exception as failed:  # becomes one of windrow's, without its text  # noqa: BLE001
+        except (Exception, SystemExit) as failed:  # becomes windrow's own, without its text  # noqa: BLE001
             raise as_error(failed, split) from None
 
     def _read(self, split: Split, give: Take) -> None:

@@ -18,7 +18,16 @@ from windrow.ingest.errors import BugError, SpecError
 from windrow.ingest.formats.shared.buffers import as_text
 from windrow.ingest.formats.shared.decoded import nothing, together
 from windrow.ingest.model.writer_schema import WriterSchema
-from windrow.ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
+from windrow.ingest.ports.decoder import (
+    HEADER,
+    KEY,
+    Decode,
+    Decoded,
+    Decoder,
+    Deletes,
+    Refusal,
+    checked_verdict,
+)
 from windrow.ingest.ports.schema_registry import (
     OnSchema,
     PreparedDecoder,
@@ -178,7 +187,8 @@ class ComposedDecoder:
 
 
 def _open_part(part: Decoder, on_schema: OnSchema) -> Decode:
-    return part.open_reporting(on_schema) if isinstance(part, UsesSchemas) else part.open()
+    decode = part.open_reporting(on_schema) if isinstance(part, UsesSchemas) else part.open()
+    return lambda messages: checked_verdict(part, decode(messages))
 
 
 def _schema_ids(part: Decoder, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:

@@ -123,7 +123,9 @@ class KeySection(Section):
                 )
 
 
-OptionalKey = Annotated[KeySection | None, OfItsKind("format", "json", KEY_FORMATS)]
+OptionalKey = Annotated[
+    KeySection | None, OfItsKind(option="format", default="json", kinds=KEY_FORMATS)
+]
 """A spec's `decode.key` section."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from windrow.ingest.errors import checked_answer
 from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.kinds import OfItsKind
@@ -38,7 +39,12 @@ ASKING = frozenset({"avro-confluent", "protobuf-confluent"})
 
 DecodeSection = Annotated[
     FormatSection,
-    OfItsKind("format", "json", FORMATS, Plugins("windrow.formats", FORMATS, FormatSection)),
+    OfItsKind(
+        option="format",
+        default="json",
+        kinds=FORMATS,
+        plugins=Plugins("windrow.formats", FORMATS, FormatSection, ("decoder",)),
+    ),
 ]
 """A spec's `decode` section."""
 
@@ -65,7 +71,7 @@ def make_decoder(
     Raises:
         SpecError: no decoder can be made of the section.
     """
-    value = section.decoder(folder)
+    value = checked_answer(section, section.decoder(folder), "open")
     if primary_key:
         # loads Arrow, which only decoding needs
         from windrow.ingest.ports.decoder import DecodesDeletes

@@ -56,6 +56,7 @@ from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.schema_registry import SchemaRegistry, UsesSchemas
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.user_code import import_pandera
+from windrow.ingest.source.enumerator.timestamp_search import of_seconds
 
 PLACEHOLDER = "my-topic"
 """The topic of a template."""
@@ -186,7 +187,11 @@ def infer(
         tuple(tried.refused.most_common()),
         tried.fit,
         tuple(left_out_of(proposal.candidates).items()),
-        (*_notes(proposal, asked), *((f"{tried.cut:,} {_CUT}",) if tried.cut else ())),
+        (
+            *_notes(proposal, asked),
+            *((f"{tried.cut:,} {_CUT}",) if tried.cut else ()),
+            *filter(None, (of_seconds(sample.begins),)),
+        ),
     )
 
 

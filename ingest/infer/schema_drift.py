@@ -50,7 +50,7 @@ from windrow.ingest.infer.registry_schemas import (
 from windrow.ingest.model.refusal_summary import in_words
 from windrow.ingest.model.source import Selection
 from windrow.ingest.model.writer_schema import WriterSchema
-from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.ports.decoder import Decode, checked_verdict
 from windrow.ingest.ports.schema_registry import SchemaRegistry
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.writer_schemas import decoder_for
@@ -153,7 +153,7 @@ def _verdict_of(pipeline: Pipeline, messages: pa.Table) -> Decode:
     """Decodes and transforms messages as a run would."""
     decoder = decoder_for(pipeline, sorted(messages.column("topic").unique().to_pylist()))
     decode, transform = decoder.open(), pipeline.transform().open()
-    return lambda messages: transform(decode(messages), messages)
+    return lambda messages: transform(checked_verdict(decoder, decode(messages)), messages)
 
 
 def tried(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:

@@ -232,8 +232,8 @@ class Questions:
         CLIENTS.drop(self._client)
         text = f"{self._bootstrap} did not tell {what} within {self.patience:.0f} s: {why}"
         do = (
-            "Check that the broker runs, can be reached, and speaks the client's security.protocol"
-            " (PLAINTEXT if none is set); then try again."
+            "Check that a Kafka broker listens there, can be reached, and speaks the client's"
+            " security.protocol (PLAINTEXT if none is set); then try again."
         )
         return UnreachableError(text, "plan", do, topic)
 

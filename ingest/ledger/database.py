@@ -21,7 +21,13 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
-from windrow.ingest.errors import DamagedError, SpecError, UnreachableError, needing
+from windrow.ingest.errors import (
+    DamagedError,
+    SpecError,
+    UnreachableError,
+    needing,
+    see_runbook,
+)
 from windrow.ingest.ledger.entries import ITSELF, REBUILD, TABLE
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.paths import home
@@ -124,7 +130,8 @@ class Database:
             raise SpecError(
                 f"The ledger {self.name} was made by another version of windrow",
                 "ledger",
-                f"Use that version. Or, if this one reads the table: {REBUILD}",
+                f"Use that version. Or, if this one reads the table: {REBUILD}"
+                + see_runbook("upgrade"),
             )
         return TABLE.name in names
 

@@ -42,6 +42,7 @@ from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.label import Label
 from windrow.ingest.model.lookup import Pin
+from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop, Initializer
@@ -68,7 +69,7 @@ TABLE = Table(
 REBUILD = (
     "Set `state` to another path or database (a file can be moved away instead), and run `windrow"
     " doctor SPEC --rebuild-ledger`: all that committed windows stand on comes back from the"
-    " table's receipts. Rebases that no window began at have to be recorded again."
+    " table's receipts. Rebases that no window began at, and a pause, have to be recorded again."
 )
 
 ITSELF = ""
@@ -112,6 +113,7 @@ BOUNDARY = Kind[Label, Boundary]("boundary", sortable, Boundary)
 REBASE = Kind[Label, Boundary]("rebase", sortable, Boundary)
 """The boundary that a rebase recorded for the window that starts at the label."""
 
+PAUSE = Kind[int, Pause]("pause", lambda number: f"{number:019d}", Pause)
 MICRO_BATCH = Kind[str, int]("micro-batch", str, int)
 """The number of the micro-batch that a request runs."""
 

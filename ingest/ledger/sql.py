@@ -19,6 +19,7 @@ from windrow.ingest.ledger.entries import (
     ITSELF,
     MICRO_BATCH,
     ONLY,
+    PAUSE,
     PINS,
     PLAN,
     REBASE,
@@ -34,6 +35,7 @@ from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import Label, is_later, label_text
 from windrow.ingest.model.lookup import Pin
+from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop, Initializer
@@ -177,6 +179,14 @@ class SqlLedger:
     def rebased(self, pipeline_id: str) -> list[Boundary]:
         with self._reading(pipeline_id) as entries:
             return entries.highest(REBASE)
+
+    def pause(self, pipeline_id: str) -> Pause | None:
+        with self._reading(pipeline_id) as entries:
+            return next(iter(entries.highest(PAUSE, 1)), None)
+
+    def put_pause(self, pipeline_id: str, pause: Pause) -> Pause:
+        with self.writing(pipeline_id) as entries:
+            return entries.put_if_absent(PAUSE, pause.number, pause)
 
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
         with self.writing(pipeline_id) as entries:

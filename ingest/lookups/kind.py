@@ -19,7 +19,7 @@ class SourceSection(Section):
     The option that has the kind's name says where it is.
     """
 
-    repeats: ClassVar[bool]
+    repeats: ClassVar[bool] = False
     """As its source says (`ports.lookup.LookupSource.repeats`), which nobody has made yet."""
 
     asset: Annotated[

@@ -15,6 +15,9 @@ SOURCES = {
 }
 
 SourceOfItsKind = Annotated[
-    SourceSection, OfItsOption(SOURCES, Plugins("windrow.lookups", SOURCES, SourceSection))
+    SourceSection,
+    OfItsOption(
+        kinds=SOURCES, plugins=Plugins("windrow.lookups", SOURCES, SourceSection, ("source",))
+    ),
 ]
 """The `from` of a lookup."""

@@ -27,6 +27,7 @@ NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
 """The grids with a name, as cron expressions."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SAMPLE = datetime(2023, 12, 31, 23, 59, tzinfo=UTC)
 _LAST = datetime(9000, 1, 1, tzinfo=UTC)
 """Python's calendar ends a thousand years later: neighbours and delays have room."""
 
@@ -178,6 +179,16 @@ def labels_between(grid: str, after: datetime, upto: datetime) -> list[datetime]
     Neither of the two needs to be on the grid.
     """
     return list(_until(grid, after, upto))
+
+
+def some_labels(grid: str) -> list[datetime]:
+    """The first labels from 2024 on: a thousand, or those of twenty years."""
+    return list(islice(_until(grid, _SAMPLE, _SAMPLE + timedelta(days=20 * 365)), 1000))
+
+
+def shortest_window(grid: str) -> timedelta:
+    """The shortest time between two labels."""
+    return min(end - start for start, end in pairwise(some_labels(grid)))
 
 
 def _until(grid: str, after: datetime, upto: datetime) -> Iterator[datetime]:

@@ -10,9 +10,8 @@ import msgspec
 from windrow.ingest.errors import GridError, OwnerError
 
 OTHER_LEDGER = (
-    "Set state (or WINDROW_STATE) to the ledger that the table was begun with. If that ledger is"
-    " lost, set state to a ledger that doesn't exist yet, and run windrow doctor SPEC"
-    " --rebuild-ledger: it rebuilds the ledger from the table."
+    "If the table's own ledger is lost: windrow doctor SPEC --rebuild-ledger makes it anew from the"
+    " table. Else set state (or WINDROW_STATE) to it."
 )
 
 
@@ -42,11 +41,12 @@ def refuse_other_owner(table: str, bound: TableOwner, mine: TableOwner) -> None:
     """
     if bound.pipeline != mine.pipeline:
         what = f"the table {table} belongs to pipeline {bound.pipeline!r}, not {mine.pipeline!r}"
-        do = (
-            "A table takes one pipeline: replacing a window would also remove the other pipeline's"
-            " rows. Use another path."
+        error = OwnerError(what, "setup", "")
+        error.do = (  # without the runbook, which is of backups
+            f"Was the id changed? Set it back to {bound.pipeline}. Else use another path: a table"
+            " takes one pipeline, and replacing a window would remove the other one's rows."
         )
-        raise OwnerError(what, "setup", do)
+        raise error
     if bound.grid != mine.grid:
         what = f"the table {table} was begun with {bound.grid} windows, not {mine.grid}"
         raise GridError(

@@ -5,6 +5,7 @@ A table keeps its receipts for ever.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Self
@@ -258,6 +259,11 @@ class Receipt(msgspec.Struct, frozen=True):
     def done(self) -> bool:
         """Returns whether the window reaches the end of the pipeline's micro-batches."""
         return self.stop is not None and not self.stop.left(self.plan.stop)
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """The number of dead letters by reason."""
+        return sum((Counter(dict(split.reasons)) for split in self.splits), Counter[str]())
 
     @property
     def lookups(self) -> tuple[LookedUp, ...]:

@@ -24,7 +24,7 @@ OTHERS = "other reasons"
 
 _DIFFERENT_MAX = 200
 _LENGTH_MAX = 200
-_PLACE = re.compile(r" \((?:character|byte) \d+\)$")
+_PLACE = re.compile(r"(?: starting at)? \((?:character|byte) \d+\)$")
 _INDEX = re.compile(r"\[\d+\]")
 
 Kinds = tuple[tuple[str, int], ...]

@@ -24,14 +24,16 @@ _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "
 def folders(source: Path) -> Iterator[Path]:
     """Folders for the code compiled from a module, best first.
 
-    The first is next to Python's own compiled modules, the second in the user's cache.
-    A folder is left out if it can't be written to, unless the first has the code already,
-    as where another user has set up the environment; the second, if others could write to
-    it.
+    The first is next to Python's own compiled modules and may be read by all who may read
+    these, the second in the user's cache. A folder is left out if it can't be written to,
+    unless the first has the code already, as where another user has set up the
+    environment; the second, if others could write to it.
     """
     name = fingerprint(source)
     next_to_source = Path(cache_from_source(str(source))).parent / "compiled" / name
-    if (next_to_source / f"{source.stem}.code").is_file() or _writable(next_to_source):
+    code = next_to_source / f"{source.stem}.code"
+    # a folder that isn't this user's to read has no code for it, and is no error
+    if os.path.isfile(code) or _writable(next_to_source, mode=0o755):  # noqa: PTH113
         yield next_to_source
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
@@ -53,13 +55,16 @@ def sources(source: Path) -> list[Path]:
 
 def fingerprint(source: Path) -> str:
     """A digest that changes with everything that a module's compiled code depends on."""
+    # numba uses no ability then that another processor of the kind may lack
+    generic = os.environ.get("NUMBA_CPU_NAME") == "generic"
+    made_for = [platform.machine()] if generic else processor()
     digest = hashlib.sha256()
     settings = sorted(
         (name, value) for name, value in os.environ.items() if name.startswith("NUMBA_")
     )
     digest.update(
         repr(
-            (settings, platform.python_version(), [version(name) for name in _MAKERS], _processor())
+            (settings, platform.python_version(), [version(name) for name in _MAKERS], made_for)
         ).encode()
     )
     for path in sources(source):
@@ -72,7 +77,7 @@ def fingerprint(source: Path) -> str:
 
 
 @cache
-def _processor() -> list[str]:
+def processor() -> list[str]:
     """The first processor of Linux's list that describes its abilities, as sorted lines.
 
     numba checks its own cache against the processor, too.
@@ -88,14 +93,14 @@ def _processor() -> list[str]:
     )
 
 
-def _writable(*folders: Path) -> bool:
+def _writable(*folders: Path, mode: int = 0o700) -> bool:
     """Returns whether the last folder can be written to.
 
-    Missing folders are made, in their order, for this user alone.
+    Missing folders are made, in their order, with a mode: for this user alone.
     """
     try:
         for folder in folders:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=mode, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folders[-1]).close()
     except OSError:
         return False

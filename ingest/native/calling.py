@@ -6,19 +6,23 @@ This folder's README.md says what that saves a worker.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
 from windrow.ingest.native.cache_folders import folders, sources
 from windrow.ingest.native.machine_code import DamagedCodeError, Function, Image, loaded, unpacked
-from windrow.ingest.waiting import waiting_for
+from windrow.ingest.waiting import AGAIN_SECONDS, SECONDS, say, waiting_for
 
 _LOG = logging.getLogger("windrow.compiled")
 _SOURCES: set[str] = set()
@@ -28,6 +32,11 @@ _MAKE = (
 )
 """What a new Python runs to make a module's code."""
 
+_KEEP = (
+    "import sys; from windrow.ingest.native.calling import Compiled; Compiled(sys.argv[1]).keep()"
+)
+"""What a new Python runs to make a module's code, and to keep it."""
+
 
 class Compiled:
     """Compiled functions of a module, as attributes.
@@ -35,7 +44,7 @@ class Compiled:
     The first access loads all of them, or makes them first.
 
     They are kept in a folder that is named by their sources: so stale code is never
-    loaded, and two processes that begin at once write the same, each in one step.
+    loaded. Of processes that begin at once one makes them, and the others wait for it.
     Damaged files are made again. If no such folder can be written to, each process
     makes them for itself.
     """
@@ -45,8 +54,11 @@ class Compiled:
 
         `module`: its name. It is imported only to make code, in another process.
         """
-        self._module = module
+        self.module = module
         self._loading = threading.Lock()
+        self._what = f"machine code of {module}, which is made once and kept"
+        self._maker: subprocess.Popen[bytes] | None = None
+        self._told = 0.0
 
     def __getattr__(self, name: str) -> Function:
         """The function of this name."""
@@ -55,10 +67,45 @@ class Compiled:
         with self._loading:
             functions = self._functions
         if name not in functions:
-            msg = f"{self._module} has no compiled function {name}"
+            msg = f"{self.module} has no compiled function {name}"
             raise AttributeError(msg)
         self.__dict__[name] = functions[name]
         return functions[name]
+
+    def ready(self) -> bool:
+        """Returns whether the functions can be called without a wait.
+
+        If they have to be made, another process begins to, which may outlive this one, and
+        the caller does without them meanwhile. Where they can't be kept, nobody else can make
+        them: then the first call does.
+        """
+        if "_functions" in vars(self):
+            return True
+        if self._maker is None and any(self._files()) and not self.is_kept():
+            nothing = subprocess.DEVNULL
+            self._maker = subprocess.Popen(
+                self._command(_KEEP),
+                env=_environment(),
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+                start_new_session=True,  # what ends this process doesn't end it
+            )
+            self._told = time.monotonic() + SECONDS - AGAIN_SECONDS
+        if self._maker is None or self._maker.poll() is not None:
+            return True
+        if time.monotonic() - self._told >= AGAIN_SECONDS:
+            self._told = time.monotonic()
+            say(f"{self._what}; messages are decoded one by one meanwhile")
+        return False
+
+    def is_kept(self) -> bool:
+        """Returns whether the functions are on disk."""
+        return any(file.is_file() for file in self._files())
+
+    def keep(self) -> None:
+        """Makes the functions, if they aren't kept yet, and doesn't load them."""
+        self._image()
 
     @cached_property
     def _functions(self) -> dict[str, Function]:
@@ -66,59 +113,90 @@ class Compiled:
 
     def _source(self) -> Path:
         """The module's file, without importing the module."""
-        spec = find_spec(self._module)
+        spec = find_spec(self.module)
         if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(self._module)
+            raise ModuleNotFoundError(self.module)
         source = Path(spec.origin)
         _SOURCES.update(map(str, sources(source)))
         return source
 
+    def _files(self) -> Iterator[Path]:
+        """The places where the code may be kept, best first."""
+        name = self.module.rpartition(".")[2] + ".code"
+        return (folder / name for folder in folders(self._source()))
+
     def _image(self) -> Image:
         """The code that is kept; otherwise it is made, and kept."""
-        source, file = self._source(), self._module.rpartition(".")[2] + ".code"
         made = None
-        for folder in folders(source):
-            try:
-                return unpacked((folder / file).read_bytes())
-            except DamagedCodeError:
-                _LOG.warning("Compiled code in %s is damaged, and is made anew.", folder)
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                _LOG.warning("Compiled code in %s can't be read: %s", folder, type(error).__name__)
-                continue
-            made = made or self._made()
-            try:
-                _keep(folder / file, made.packed())
-            except OSError as error:
-                _LOG.warning("Compiled code can't be kept in %s: %s", folder, type(error).__name__)
-            else:
-                return made
-        return made or self._made()
+        with waiting_for(self._what):
+            for file in self._files():
+                with _locked(file.parent):
+                    try:
+                        return unpacked(file.read_bytes())
+                    except DamagedCodeError:
+                        _LOG.warning("Compiled code in %s is damaged, and is made anew.", file)
+                    except FileNotFoundError:
+                        pass
+                    except OSError as error:
+                        _LOG.warning(
+                            "Compiled code in %s can't be read: %s", file, type(error).__name__
+                        )
+                        continue
+                    made = made or self._made()
+                    try:
+                        _keep(file, made.packed())
+                    except OSError as error:
+                        _LOG.warning(
+                            "Compiled code can't be kept in %s: %s", file, type(error).__name__
+                        )
+                    else:
+                        return made
+            return made or self._made()
 
     def _made(self) -> Image:
         """Compiles in a process of its own: this one would hold numba and LLVM to its end."""
-        with waiting_for(f"machine code of {self._module}, which is made once and kept"):
-            done = subprocess.run(
-                [sys.executable, "-P", "-c", _MAKE, self._module],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-            )
+        done = subprocess.run(
+            self._command(_MAKE),
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
         try:
             return unpacked(done.stdout)
         except DamagedCodeError:
             msg = (
-                f"numba could not compile {self._module}; the process that does it ended with"
+                f"numba could not compile {self.module}; the process that does it ended with"
                 f" {done.returncode}:\n{done.stderr.decode(errors='replace')[-2000:]}"
             )
             raise RuntimeError(msg) from None
+
+    def _command(self, script: str) -> list[str]:
+        return [sys.executable, "-P", "-c", script, self.module]
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a new Python that imports what this one does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def loaded_sources() -> set[str]:
     """Source files of the compiled code in this process, imported by it or not."""
     return set(_SOURCES)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lets one process after the other into the block, where the folder's disk has locks."""
+    held = None
+    try:
+        with suppress(OSError):
+            held = os.open(folder, os.O_RDONLY)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
 
 
 def _keep(file: Path, data: bytes) -> None:
@@ -127,6 +205,7 @@ def _keep(file: Path, data: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as out:
             out.write(data)
+        Path(name).chmod(0o644)  # who may read it, its folder says
         Path(name).replace(file)
     except BaseException:
         Path(name).unlink(missing_ok=True)

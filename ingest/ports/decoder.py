@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.ingest.errors import checked_answer
 from windrow.ingest.model.lookup import LookedUp
 
 if TYPE_CHECKING:
@@ -204,6 +205,25 @@ class Decoded:
             deletes=deletes,
             unavailable=unavailable,
         )
+
+
+_FORM: dict[str, type] = {
+    "rows": pa.RecordBatch,
+    **dict.fromkeys(("row_index", "dead_index"), pa.Int64Array),
+    **dict.fromkeys(("dead_stage", "dead_reason", "dead_detail"), pa.StringArray),
+}
+
+
+def checked_verdict(maker: object, verdict: Decoded) -> Decoded:
+    """Returns the verdict of a decoder or transform, if it has the form of one.
+
+    Raises:
+        BugError: it hasn't; says who made it, which may be a plugin.
+    """
+    checked_answer(maker, verdict, Decoded)
+    for name, kind in _FORM.items():
+        checked_answer(maker, getattr(verdict, name), kind, name)
+    return verdict
 
 
 Decode = Callable[[pa.RecordBatch], Decoded]

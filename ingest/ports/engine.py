@@ -17,6 +17,13 @@ from windrow.ingest.schema.user_code import FunctionReference
 class Engine(Protocol):
     """Runs one task for each split and returns the small results."""
 
+    def start(self) -> None:
+        """Begins to start what tasks run on, and waits for nothing.
+
+        Called once something is to be run, before it is known whether there are splits.
+        Raises nothing: `run` starts what isn't up, and says why that can't be.
+        """
+
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """Calls `task` for each split, and yields one result per split, in their order.
 

@@ -1,7 +1,7 @@
 """The ledger: put-if-absent storage of what was decided for the windows.
 
-A ledger can be lost: it can be rebuilt from receipts, except for writers' schemas;
-those are in the registry, and receipts have their digests.
+A ledger can be lost: it can be rebuilt from receipts, except for pauses and writers' schemas;
+the latter are in the registry, and receipts have their digests.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Protocol
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.label import Label
 from windrow.ingest.model.lookup import Pin
+from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop, Initializer
@@ -98,6 +99,12 @@ class Ledger(Protocol):
 
     def rebased(self, pipeline_id: str) -> list[Boundary]:
         """The boundaries of the rebases, in label order."""
+
+    def pause(self, pipeline_id: str) -> Pause | None:
+        """The newest record of a pause or of its end; None if there is none."""
+
+    def put_pause(self, pipeline_id: str, pause: Pause) -> Pause:
+        """Records a pause, or its end, unless its number has a record; returns the recorded one."""
 
     def frozen_stop(self, pipeline_id: str, position: Initializer) -> FrozenStop | None:
         """The frozen end of a pipeline's micro-batches, of the position in its spec."""

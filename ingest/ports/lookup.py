@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from windrow.ingest.errors import checked_answer
 from windrow.ingest.ports.transform import Transform
 
 MOST_BYTES = 256 << 20
@@ -19,9 +20,9 @@ MOST_BYTES = 256 << 20
 class Answers:
     """The rows of a source that have one of the keys, in any order.
 
-    `rows` has the columns that were asked for; keys without a row are left out. `requests`:
-    how often the source was asked for them. `refused`: keys that it refuses, or whose rows
-    can't be read, by the reason, in words without payload.
+    `rows` has the columns that were asked for; keys without a row are left out, and rows of
+    other keys don't count. `requests`: how often the source was asked for them. `refused`: keys
+    that it refuses, or whose rows can't be read, by the reason, in words without payload.
     """
 
     rows: pa.Table
@@ -116,6 +117,16 @@ class LooksUp(Protocol):
 
         A lookup that has none asks for the version of the moment.
         """
+
+
+def version_of(source: LookupSource) -> str:
+    """Returns the version of a source now.
+
+    Raises:
+        SpecError, UnreachableError: as `LookupSource.version`.
+        BugError: the source, which may be a plugin's, gives something else.
+    """
+    return checked_answer(source, source.version(), str)
 
 
 def sources_of(transforms: Iterable[Transform]) -> Mapping[str, LookupSource]:

@@ -88,15 +88,17 @@ StagerFactory = Callable[[Split], Stager]
 
 
 class Done(msgspec.Struct, frozen=True):
-    """This call made the window visible."""
+    """This call made the window visible, with so many tries."""
 
     committed: Committed
+    tries: int = 1
 
 
 class AlreadyDone(msgspec.Struct, frozen=True):
     """This generation, or a later one, was committed before; nothing was written."""
 
     committed: Committed
+    tries: int = 0
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -294,6 +296,37 @@ class PublishedAudit(Protocol):
 
         They were published besides those that the receipt names. Reads all that is there.
         """
+
+
+class ProgressFolder(Protocol):
+    """A folder for small files in which workers say how far they have read. Picklable.
+
+    What fails here must fail nothing else: a job goes on without these files.
+    """
+
+    def names(self, folder: str) -> Collection[str]:
+        """The names of the files in it; `folder` is empty."""
+
+    def get(self, path: str) -> bytes:
+        """The content of a file; part of it while it is written.
+
+        Raises:
+            FileNotFoundError: it doesn't exist.
+        """
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        """Opens a file for writing, also one that is there."""
+
+    def remove(self, path: str) -> None:
+        """Deletes a file, if it exists. `Sink.sweep` removes those that nobody deletes."""
+
+
+@runtime_checkable
+class ShowsProgress(Protocol):
+    """A sink whose tasks write where the driver reads."""
+
+    def progress_folder(self) -> ProgressFolder | None:
+        """A folder among those of staged files; None if there is no place for it."""
 
 
 class Sink(Protocol):

@@ -18,10 +18,10 @@ from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.secrets import in_folder
 from windrow.ingest.settings.values import (
     CountOrZero,
-    Duration,
     Password,
     Section,
     Text,
+    Timeout,
     Values,
     sentence,
 )
@@ -40,15 +40,36 @@ def _url(value: str) -> str:
     return value.rstrip("/")
 
 
-def _some_time(value: timedelta) -> timedelta:
-    if not timedelta(milliseconds=100) <= value <= timedelta(minutes=5):
-        raise ValueError("must be 100ms to 5m")
-    return value
+class TlsSection(Section):
+    """The certificates of a connection by HTTPS."""
+
+    ca: Annotated[Text | None, Values("a file")] = Field(
+        default=None,
+        description=(
+            "The certificates (PEM) of the authorities to trust, instead of the system's: the"
+            " server's certificate must be signed by one of them."
+        ),
+    )
+    certificate: Annotated[Text | None, Values("a file")] = Field(
+        default=None, description="Windrow's own certificate (PEM), if the server asks for one."
+    )
+    key: Annotated[Text | None, Values("a file")] = Field(
+        default=None,
+        description="The certificate's private key (PEM), if it is in a file of its own.",
+    )
+    key_password: Password | None = Field(
+        default=None, repr=False, description="The password of the private key."
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Finds a key without its certificate."""
+        for name in ("key", "key_password"):
+            if written.get(name) is not None and written.get("certificate") is None:
+                yield (name,), "goes with certificate"
 
 
-class RegistrySpec(Section):
-    """Confluent Schema Registry, or a registry with the same HTTP API."""
-
+class _RegistryAddress(Section):
     url: Annotated[Text, AfterValidator(_url), Values("`https://HOST:PORT`")] = Field(
         description="The registry's address."
     )
@@ -65,24 +86,12 @@ class RegistrySpec(Section):
         repr=False,
         description="The password (for Confluent Cloud: the API secret).",
     )
-    ca: Annotated[Text | None, Values("a file")] = Field(
-        default=None,
-        description=(
-            "The certificates (PEM) of the authorities to trust, instead of the system's: the"
-            " registry's certificate must be signed by one of them."
-        ),
-    )
-    certificate: Annotated[Text | None, Values("a file")] = Field(
-        default=None, description="Windrow's own certificate (PEM), if the registry asks for one."
-    )
-    key: Annotated[Text | None, Values("a file")] = Field(
-        default=None,
-        description="The certificate's private key (PEM), if it is in a file of its own.",
-    )
-    key_password: Password | None = Field(
-        default=None, repr=False, description="The password of the private key."
-    )
-    timeout: Annotated[Duration, AfterValidator(_some_time)] = Field(
+
+
+class RegistrySpec(TlsSection, _RegistryAddress):
+    """Confluent Schema Registry, or a registry with the same HTTP API."""
+
+    timeout: Timeout = Field(
         default=timedelta(seconds=10), description="How long one try of a request may take."
     )
     retries: Annotated[CountOrZero, Field(le=10)] = Field(
@@ -99,9 +108,7 @@ class RegistrySpec(Section):
         if (written.get("username") is None) != (written.get("password") is None):
             missing = "password" if written.get("password") is None else "username"
             yield (missing,), "is missing: username and password go together"
-        for name in ("key", "key_password"):
-            if written.get(name) is not None and written.get("certificate") is None:
-                yield (name,), "goes with certificate"
+        yield from super().conflicts(written)
         url = str(written.get("url"))
         plain = url.startswith("http://")
         if plain and written.get("password") is not None and not is_local(url):

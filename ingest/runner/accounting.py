@@ -15,9 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.config.limits import LimitsSpec, StageLimits, is_beyond_share
-from windrow.ingest.errors import AccountingError, DataLossError, DeadLetterLimitError, RefusedError
+from windrow.ingest.errors import (
+    AccountingError,
+    DataLossError,
+    DeadLetterLimitError,
+    RefusedError,
+    counted,
+)
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.label import label_text
+from windrow.ingest.model.lookup import merged
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
 from windrow.ingest.model.refusal_summary import KINDS_SHOWN, OFFSETS_MAX, RefusedAt, bounded
@@ -26,6 +33,9 @@ from windrow.ingest.model.tiling import between
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.decoder import STAGES, Decoded
 from windrow.ingest.source.data_loss import doubts
+
+MANY_KEYS = 20
+"""From how many keys on a lookup that finds none of them is suspect."""
 
 SHOWN = 20
 """The most dead letters per split whose coordinates a receipt keeps."""
@@ -283,11 +293,11 @@ def _refuse_beyond(
     listed = "; ".join(f"{what} ({n})" for what, n in bounded(kinds, KINDS_SHOWN))
     first = f" First: {', '.join(found.first)}." if found.first else ""
     raise DeadLetterLimitError(
-        f"Window {window.key}: {found.dead} of {found.read} refused{found.which}: {listed}.{first}"
-        f" That is more than {limit} allows",
+        f"Window {window.key}: {found.dead:,} of {counted(found.read, 'message')} refused"
+        f"{found.which}: {listed}.{first} That is more than {limit} allows",
         "check",
-        f"No row was committed. Look at them ({way_to_see}), fix the schema or the producer, or"
-        " raise the limit, and run it again.",
+        f"No row was committed. Look at the refused messages ({way_to_see}), fix the schema or the"
+        " producer, or raise the limit, and run it again.",
     )
 
 
@@ -369,8 +379,8 @@ def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
     They are for the receipt of a window that went on without the messages.
     """
     found = [
-        f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {s.skipped} offsets were not in the log any"
-        " more and were skipped"
+        f"{s.topic}[{s.partition}]: {s.skipped:,} of the offsets {s.start}..{s.stop} were not in"
+        " the log any more and were skipped"
         for s in splits
         if s.skipped
     ]
@@ -395,6 +405,19 @@ def held_back(plan: Plan) -> tuple[str, ...]:
         f" {label_text(plan.stop.label)} was resolved; its messages are in a later window"
         for m in plan.stop.marks
         if m.how == "open"
+    )
+
+
+def unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
+    """Warns of lookups that found none of many keys.
+
+    A service answers as if it had no key where the address is wrong.
+    """
+    return tuple(
+        f"The lookup {one.lookup} found none of the {one.keys:,} keys that it asked for: see"
+        " whether its address and its key are right"
+        for one in merged(part for split in splits for part in split.lookups)
+        if one.keys >= MANY_KEYS and not one.hits
     )
 
 

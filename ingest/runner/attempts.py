@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from windrow.ingest.config.window import TimeWindows
-from windrow.ingest.errors import BugError
 from windrow.ingest.model import grid as grids
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.lookup import Pin
@@ -25,6 +24,8 @@ from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.dataframe_transform import dataframe_work
+from windrow.ingest.runner.pickling import pickled
+from windrow.ingest.runner.progress import ReadProgress
 from windrow.ingest.runner.task import LateBins, SplitTask
 
 TOGETHER = 64
@@ -133,16 +134,13 @@ def one_task(tasks: Sequence[SplitTask], job: Sequence[Attempt]) -> SplitTask | 
     `tasks`: each attempt's.
 
     Raises:
-        BugError: a task can't be pickled.
+        WindrowError: as `pickling.pickled`.
     """
     if len(tasks) == 1:
         return tasks[0]
-    try:
-        packed = tuple(map(pickle.dumps, tasks))
-    except Exception as error:
-        raise BugError.of(error, "setup") from error
     return SharedTask(
-        packed, {split: i for i, attempt in enumerate(job) for split in attempt.readable}
+        tuple(map(pickled, tasks)),
+        {split: i for i, attempt in enumerate(job) for split in attempt.readable},
     )
 
 
@@ -154,7 +152,7 @@ Older messages count to the first of these windows.
 
 
 def results_of(
-    pipeline: Pipeline, job: Sequence[Attempt], splits: Sequence[Split]
+    pipeline: Pipeline, job: Sequence[Attempt], splits: Sequence[Split], progress: ReadProgress
 ) -> Iterator[Staged]:
     """Yields the results of a job's splits, in their order, until the first error.
 
@@ -165,7 +163,7 @@ def results_of(
         versions = _held(pipeline, job, held, len(splits))
         transform = pipeline.transform()
         tasks = [
-            _task(pipeline, one, pinned(transform, of_one))
+            _task(pipeline, one, pinned(transform, of_one), progress)
             for one, of_one in zip(job, versions, strict=True)
         ]
         if function is None:
@@ -196,7 +194,9 @@ def _held(
     return [{pin.lookup: hold(pin) for pin in one.pins} for one in job]
 
 
-def _task(pipeline: Pipeline, attempt: Attempt, transform: Transform) -> SplitTask:
+def _task(
+    pipeline: Pipeline, attempt: Attempt, transform: Transform, progress: ReadProgress
+) -> SplitTask:
     plan, named = attempt.plan, (attempt.plan, attempt.generation, attempt.id)
     reading = ReadPlan(
         plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, attempt.on_loss
@@ -214,6 +214,7 @@ def _task(pipeline: Pipeline, attempt: Attempt, transform: Transform) -> SplitTa
         dead,
         late_bins,
         keyed,
+        progress,
     )
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from windrow.ingest.errors import IdentityError, UnreachableError
-from windrow.ingest.model.boundary import Mark
-from windrow.ingest.model.label import is_later
+from windrow.ingest.errors import IdentityError, UnreachableError, WindrowError
+from windrow.ingest.model.boundary import Boundary, Mark
+from windrow.ingest.model.label import is_later, label_text
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Committed, SplitCounts
-from windrow.ingest.model.source import OnLoss
+from windrow.ingest.model.source import OnLoss, selects
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.next_start import next_start
@@ -221,6 +222,37 @@ def joining_topics(pipeline: Pipeline, plan: Plan) -> tuple[JoiningTopic, ...]:
         before[tp.topic] += max(0, min(hit.offset, ends[tp].offset) - begin)
         passed_over[tp.topic] += max(0, begin - starts[tp])
     return tuple(JoiningTopic(name, before[name], passed_over[name]) for name in sorted(before))
+
+
+def unselected_topics(
+    pipeline: Pipeline, reached: Boundary, *, newly: bool = False
+) -> tuple[str, ...]:
+    """Returns sentences about topics that were read up to a boundary, and aren't selected now.
+
+    A topic that was given up before the boundary counts while messages of it are unread, unless
+    only those are asked for that are given up `newly`, behind it.
+    """
+    selection = pipeline.spec.source.selection()
+    left = [m for m in reached.marks if not selects(selection, m.tp)]
+    named = {m.topic for m in left if m.how != "removed"}
+    if not (named if newly else left):
+        return ()
+    still = {m.topic for m in reached.marks if selects(selection, m.tp)}
+    until, unread = f"until {label_text(reached.label)}", Counter[str]()
+    with suppress(WindrowError):  # they may be out of reach for this user now
+        cluster, ids = _current_topics(pipeline, sorted({m.topic for m in left}))
+        same = {t.topic for t in reached.topics if ids.get(t.topic) == t.topic_id}
+        tps = [m.tp for m in left if m.topic in same and cluster == reached.cluster_id]
+        starts, ends = pipeline.broker.log_starts(tps), pipeline.broker.stable_ends(tps)
+        for tp, mark in reached.cuts(tps).items():
+            unread[tp.topic] += max(0, ends[tp].offset - max(mark.offset, starts[tp]))
+    return tuple(
+        f"{topic} was read {until if topic in named else 'earlier'}, and the spec doesn't select"
+        f" {'all of ' if topic in still else ''}it any more:"
+        f" {f'{unread[topic]:,}' if topic in unread else 'an unknown number'} of its messages are"
+        " unread. Another pipeline? Give it another id"
+        for topic in sorted(named if newly else named | set(+unread))
+    )
 
 
 def with_skipped_splits(plan: Plan, read: Sequence[Staged]) -> list[Staged]:

@@ -15,7 +15,7 @@ import msgspec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Split
+from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker
@@ -23,6 +23,7 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.ports.observer import Observer
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
@@ -44,7 +45,7 @@ class Request(msgspec.Struct, frozen=True):
     that one holds messages that were edited. `again` commits a window whose receipt the
     sink has lost, although its rows may come twice (`ownership.refuse_lost_receipt`).
     `fresh_lookups`: look up in the sources as they are now, not in those that the windows
-    are pinned to.
+    are pinned to. `anyway`: although the pipeline is paused.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Request(msgspec.Struct, frozen=True):
     accept_fewer: bool = False
     again: bool = False
     fresh_lookups: bool = False
+    anyway: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -74,31 +76,6 @@ class PassedOver(msgspec.Struct, frozen=True):
 
     window: Window
     error: RefusedError
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """The progress of a run, by `step`.
-
-    "boundary": `done` messages looked at, `total` unknown (0). "transaction": seconds
-    waited for an open one, of at most `total`. "split": done of total, of `windows`
-    (their keys) which are read together.
-    """
-
-    step: str
-    done: int
-    total: int
-    windows: tuple[str, ...] = ()
-
-    def beginning(self) -> str | None:
-        """Names the windows that begin to be read; None in any other step."""
-        if self.step != "split" or not self.windows:  # those behind the last split name none
-            return None
-        which = (
-            f"window {self.windows[0]}"
-            if len(self.windows) == 1
-            else f"{len(self.windows)} windows from {self.windows[0]} on"
-        )
-        return f"Reading {which}: {self.total} split{'' if self.total == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +108,7 @@ class Pipeline:
     none of them. `dead_topic`: the topic for committed dead letters, if the spec names
     one. `dataframe_transform`: the function of DataFrames behind `transform`, if
     the spec names one; then `columns` are those of what becomes of its rows. `enumerate_splits`:
-    cuts a window whose boundaries are frozen into splits; None: `freezing.enumerate_splits`.
+    gives the splits of a plan that isn't frozen yet; None: they stay as they were cut.
     """
 
     spec: PipelineSpec
@@ -146,7 +123,8 @@ class Pipeline:
     engine: Engine
     dead_topic: DeadTopic | None = None
     dataframe_transform: DataFrameTransform | None = None
-    enumerate_splits: Callable[[Pipeline, Window], Sequence[Split]] | None = None
+    enumerate_splits: Callable[[Pipeline, Plan], Sequence[Split]] | None = None
+    observer: Observer | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
 
@@ -161,10 +139,6 @@ class Pipeline:
         Asks the ledger for its id.
         """
         return TableOwner(self.spec.id, self.ledger.identity(), self.spec.window.grid)
-
-
-def ignore(_: Progress) -> None:
-    """Ignores progress."""
 
 
 @cache

@@ -283,7 +283,7 @@ def _refuse_refused(made: Decoded, messages: pa.RecordBatch, split: Split) -> No
     if not len(made.dead_index):
         return
     what = f"{made.dead_reason[0].as_py()}: {made.dead_detail[0].as_py()}"
-    others = f", and {len(made.dead_index) - 1} rows near it" if len(made.dead_index) > 1 else ""
+    others = f"; {len(made.dead_index) - 1} more near it" if len(made.dead_index) > 1 else ""
     raise RefusedError(
         f"A row that the function of the spark step gave is refused: {what}{others}",
         "validate",

@@ -20,7 +20,8 @@ from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.source import AtLabel
 from windrow.ingest.model.tiling import clamped
 from windrow.ingest.model.window import Window
-from windrow.ingest.runner.context import Pipeline, Progress, ignore
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.progress import Progress, ignore
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary
 from windrow.ingest.source.enumerator.resolve import resolve
@@ -99,12 +100,9 @@ def _candidates_in_time(
         except OpenTransactionError:
             if now >= deadline or not patient:
                 raise
+            waited, most = (round((t - began).total_seconds()) for t in (now, deadline))
             progress(
-                Progress(
-                    "transaction",
-                    round((now - began).total_seconds()),
-                    round((deadline - began).total_seconds()),
-                )
+                Progress(f"Waiting for an open transaction: {waited} of {most} s", waited, most)
             )
             pipeline.sleep(min(_PATIENCE_SECONDS, (deadline - now).total_seconds()))
 
@@ -149,7 +147,9 @@ def _candidates(
                     first,
                     beginning[0] if beginning else lower,
                     upper,
-                    lambda looked: progress(Progress("boundary", looked, 0)),
+                    lambda looked: progress(
+                        Progress(f"Looking for the boundaries: {looked:,} messages")
+                    ),
                     wait_for_open=wait_for_open,
                     left_out=_replaced(pipeline, upper),
                     also=wanted[:-1],

@@ -16,7 +16,7 @@ from functools import cache
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.lookup import Pin
-from windrow.ingest.ports.lookup import sources_of
+from windrow.ingest.ports.lookup import sources_of, version_of
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.attempts import Attempt
 from windrow.ingest.runner.context import Pipeline
@@ -38,7 +38,7 @@ def with_pins(
 
     @cache
     def now(lookup: str) -> Pin:
-        return Pin(lookup, sources[lookup].identity, sources[lookup].version())
+        return Pin(lookup, sources[lookup].identity, version_of(sources[lookup]))
 
     found = []
     for attempt in attempts:
@@ -63,7 +63,7 @@ def pins_now(transform: Transform) -> tuple[Pin, ...]:
         SpecError, UnreachableError: as `with_pins`.
     """
     return tuple(
-        Pin(name, source.identity, source.version())
+        Pin(name, source.identity, version_of(source))
         for name, source in sources_of([transform]).items()
     )
 

@@ -36,10 +36,16 @@ from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.label import number_of
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.tiling import clamped
-from windrow.ingest.runner.context import Pipeline, Progress, Request, Result, ignore
+from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.freezing import refuse_changed_grid
 from windrow.ingest.runner.next_start import next_start
-from windrow.ingest.runner.ownership import refuse_other_table, refuse_restored, refuse_wrong_place
+from windrow.ingest.runner.ownership import (
+    refuse_other_table,
+    refuse_paused,
+    refuse_restored,
+    refuse_wrong_place,
+)
+from windrow.ingest.runner.progress import Progress, ignore
 from windrow.ingest.runner.run_windows import preview, refuse_unreadable, run
 from windrow.ingest.runner.stop import bounded_source, is_reached, source_at
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
@@ -65,6 +71,7 @@ def run_batch(
     spec = pipeline.spec
     _settings(pipeline)
     refuse_changed_grid(pipeline)
+    refuse_paused(pipeline.ledger, spec.id, anyway=request.anyway)
     refuse_wrong_place(pipeline)
     number = pipeline.ledger.assigned(spec.id, request.id)
     if number is None:
@@ -164,6 +171,18 @@ def _settings(pipeline: Pipeline) -> MicroBatches:
             "Name the window to run.",
         )
     return spec.window
+
+
+def number_cut(pipeline: Pipeline) -> int:
+    """Returns how many micro-batches were cut; the newest of them may not be committed yet.
+
+    Raises:
+        GridError: the pipeline's windows are not micro-batches, or were not.
+    """
+    _settings(pipeline)
+    refuse_changed_grid(pipeline)
+    lower = next_start(pipeline.ledger, pipeline.spec.id)
+    return 0 if lower is None else number_of(lower.label)
 
 
 def is_done(pipeline: Pipeline) -> bool | None:

@@ -71,12 +71,12 @@ def outcome_of(task: Callable[[Split], Staged], split: Split) -> str:
     """Runs one try, and returns its outcome as text.
 
     It doesn't catch the end of the process itself (an interrupt, a kill): the engine
-    handles that.
+    handles that. A `sys.exit` in the code of a user or a plugin is a mistake like any other.
     """
     try:
         return to_json(_Outcome(staged=task(split)))
     except BaseException as failed:
-        if not isinstance(failed, Exception) and not is_panic(failed):
+        if not isinstance(failed, (Exception, SystemExit)) and not is_panic(failed):
             raise
         return to_json(_Outcome(failure=ErrorData.of(as_error(failed, split))))
 

@@ -1,4 +1,4 @@
-"""Checks that a pipeline, its ledger and its table belong together.
+"""Checks that a pipeline, its ledger and its table belong together, and that it isn't paused.
 
 A run checks it before anything is planned, read or written. The table knows its owner
 (`ports.sink.Sink.owner`); the ledger knows the table that the pipeline writes to. Only
@@ -10,11 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windrow.ingest.errors import OwnerError, RefusedError
+from windrow.ingest.errors import (
+    OwnerError,
+    PausedError,
+    RefusedError,
+    checked_answer,
+    counted,
+    see_runbook,
+)
 from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.label import label_text, number_of
 from windrow.ingest.model.owner import refuse_other_owner
+from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.window import Window
+from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
 
@@ -52,6 +61,27 @@ def refuse_other_table(pipeline: Pipeline) -> None:
     refuse_empty_table(pipeline)
 
 
+def paused(ledger: Ledger, pipeline_id: str) -> Pause | None:
+    """Returns the pause of a pipeline that is paused."""
+    newest = ledger.pause(pipeline_id)
+    return newest if newest is not None and newest.paused else None
+
+
+def refuse_paused(ledger: Ledger, pipeline_id: str, *, anyway: bool = False) -> None:
+    """Checks that nobody has paused the pipeline; `anyway` passes over a pause.
+
+    Raises:
+        PausedError: it says who has, since when, and why.
+    """
+    pause = paused(ledger, pipeline_id)
+    if pause is not None and not anyway:
+        raise PausedError(
+            f"Pipeline {pipeline_id} {pause}",
+            "ledger",
+            "windrow resume SPEC ends the pause; the command's --anyway runs windows all the same.",
+        )
+
+
 def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
     """Checks all that would refuse any window before its messages are read.
 
@@ -77,7 +107,8 @@ def refuse_unusable_table(pipeline: Pipeline) -> Sequence[str]:
 
     `windrow doctor` has a line of its own for that topic.
     """
-    pipeline.decoder().open()
+    decoder = pipeline.decoder()
+    checked_answer(decoder, decoder.open(), "__call__")
     for transform in pipeline.transforms():
         transform.open()
     return pipeline.sink.columns_to_come()
@@ -172,7 +203,7 @@ def missing_table_error(sink: Sink, count: int, *, absent: bool) -> OwnerError:
 
     `absent`: True if it doesn't exist; else it is empty.
     """
-    windows = f"{count} committed window{'' if count == 1 else 's'}"
+    windows = counted(count, "committed window")
     state = "isn't there" if absent else "is empty"
     what = f"The table {sink.identity} {state}, and the ledger knows {windows} of it"
     return OwnerError(what, "setup", _DO_MISSING if sink.capabilities.replaces else _DO_LOST)
@@ -265,7 +296,7 @@ def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     """Words the windows that a table lacks, and what to do about it, in two sentences."""
     return (
         f"{_lacking(pipeline, lost)}, which {'was' if len(lost) == 1 else 'were'} committed."
-        f" {_remedy(pipeline, lost)}."
+        f" {_remedy(pipeline, lost)}.{see_runbook('restored-backup')}"
     )
 
 

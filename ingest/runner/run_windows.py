@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
@@ -34,15 +35,17 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
     WindrowError,
+    counted,
 )
 from windrow.ingest.model import grid as grids
+from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.label import instant
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Counts, Receipt
 from windrow.ingest.model.source import selection_text, selects
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
+from windrow.ingest.ports.sink import AlreadyDone, Done, ShowsProgress, Unknown
 from windrow.ingest.runner.accounting import (
     held_back,
     losses,
@@ -50,6 +53,7 @@ from windrow.ingest.runner.accounting import (
     refuse_too_many_dead,
     refuse_undoing,
     refuse_unequal,
+    unanswered,
     unexplained,
     unwitnessed,
 )
@@ -60,21 +64,19 @@ from windrow.ingest.runner.availability import (
     loss_policy,
     readable_splits,
     refuse_changed_topics,
+    unselected_topics,
     with_skipped_splits,
 )
 from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import (
     PassedOver,
     Pipeline,
-    Progress,
     Request,
     Result,
-    ignore,
     written_by,
 )
 from windrow.ingest.runner.dead_publishing import publish_dead_letters
 from windrow.ingest.runner.freezing import (
-    enumerate_splits,
     foreseen_plan,
     freeze_boundaries,
     refuse_changed_grid,
@@ -83,17 +85,21 @@ from windrow.ingest.runner.freezing import (
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.lookup_pins import with_pins
 from windrow.ingest.runner.next_start import start_of
+from windrow.ingest.runner.observing import observed, tell, timed
 from windrow.ingest.runner.ownership import (
     bind_table,
     refuse_empty_table,
     refuse_lost_receipt,
     refuse_other_table,
+    refuse_paused,
     refuse_unready,
     refuse_wrong_place,
 )
+from windrow.ingest.runner.progress import Progress, ReadProgress, ignore
 from windrow.ingest.runner.stop import stop_of
 from windrow.ingest.runner.writer_schemas import keep_schemas, with_writer_schemas
 from windrow.ingest.source.enumerator.splits import make_plan
+from windrow.ingest.waiting import waiting_for
 
 T = TypeVar("T")
 
@@ -151,7 +157,7 @@ def run_windows(
         for part in parts
         for outcome in _run_together(pipeline, part, request, progress, pass_over)
     )
-    return _naming_untried(windows, outcomes)
+    return observed(pipeline, _naming_untried(windows, outcomes))
 
 
 def one_by_one(
@@ -242,7 +248,8 @@ def _run_together(
     pass_over: PassOver,
 ) -> Iterator[Result | PassedOver]:
     try:
-        committed, attempts = _begin(pipeline, windows, request, progress)
+        with timed(pipeline, "plan"):
+            committed, attempts = _begin(pipeline, windows, request, progress)
     except Exception as error:  # whatever it is, it is raised again at its own window
         if len(windows) == 1:
             if not isinstance(error, RefusedError) or not pass_over(windows[0], error):
@@ -257,14 +264,16 @@ def _run_together(
     reads = (
         read
         for job in jobs(attempts, apart=pipeline.dataframe_transform is not None)
-        for read in _read_job(pipeline, job, progress)
+        for read in _read_job(pipeline, job, request, progress)
     )
     for at, window in enumerate(windows):
         read, outcome = None, None
         try:
             if window not in committed:
-                read = next(reads)
-                outcome = _check_and_commit(pipeline, read, request)
+                with timed(pipeline, "read"):
+                    read = next(reads)
+                with timed(pipeline, "commit"):
+                    outcome = _check_and_commit(pipeline, read, request)
         except RefusedError as error:
             if not pass_over(window, error):
                 raise
@@ -290,6 +299,7 @@ def _begin(
 
     The others are returned as they are committed. Commits nothing.
     """
+    refuse_paused(pipeline.ledger, pipeline.spec.id, anyway=request.anyway)
     for window in windows:
         refuse_off_grid(pipeline, window)
         _refuse_replacement(pipeline, window, request)
@@ -318,6 +328,7 @@ def _begin(
     for window in (w for w in wanted if found[w] is None and not request.again):
         refuse_lost_receipt(pipeline, window)
     refuse_unready(pipeline)
+    pipeline.engine.start()  # it takes seconds, in which the windows are planned
     pipeline.sink.prepare(
         pipeline.owner(), [w.key for w in wanted if request.replace and found[w] is not None]
     )
@@ -335,27 +346,40 @@ def _begin(
 
 
 def _read_job(
-    pipeline: Pipeline, job: Sequence[Attempt], progress: Callable[[Progress], None]
+    pipeline: Pipeline,
+    job: Sequence[Attempt],
+    request: Request,
+    progress: Callable[[Progress], None],
 ) -> Iterator[ReadAttempt]:
     """Runs one job of the engine over all splits of several attempts.
 
-    If something can't be reached for all of them, each is tried alone.
+    If something can't be reached for all of them, each is tried alone. A pause keeps the next
+    job from beginning.
     """
+    refuse_paused(pipeline.ledger, pipeline.spec.id, anyway=request.anyway)
     pipeline = with_writer_schemas(pipeline, job)
     splits = [split for attempt in job for split in attempt.readable]
-    progress(Progress("split", 0, len(splits), tuple(attempt.plan.window.key for attempt in job)))
-    staged, trouble = _until_error(results_of(pipeline, job, splits))
-    progress(Progress("split", len(splits), len(splits)))
+    first = job[0].plan.window.key
+    what = f"window {first}" if len(job) == 1 else f"{len(job)} windows from {first} on"
+    many, reading = counted(len(splits), "split"), f"Reading {what}"
+    progress(Progress(reading, notes=(f"{reading}: {many}",)))
+    read = ReadProgress(job[0].id)
+    with suppress(Exception):  # a job goes on without
+        if isinstance(pipeline.sink, ShowsProgress):
+            read = ReadProgress(job[0].id, pipeline.sink.progress_folder())
+    with read.told(splits, reading, progress):
+        staged, trouble = _until_error(results_of(pipeline, job, splits, read))
+    progress(Progress(""))
     now, results = with_broker_snapshot(pipeline), iter(staged)
     for done, attempt in enumerate(job):
-        read = list(islice(results, len(attempt.readable)))
-        if trouble is not None and len(read) < len(attempt.readable):
+        mine = list(islice(results, len(attempt.readable)))
+        if trouble is not None and len(mine) < len(attempt.readable):
             if len(job) == 1 or not isinstance(trouble, UnreachableError):
                 raise trouble
             for one in job[done:]:
-                yield from _read_job(pipeline, [one], progress)
+                yield from _read_job(pipeline, [one], request, progress)
             return
-        yield ReadAttempt(now, attempt, with_skipped_splits(attempt.plan, read))
+        yield ReadAttempt(now, attempt, with_skipped_splits(attempt.plan, mine))
 
 
 def _until_error(results: Iterator[Staged]) -> tuple[list[Staged], WindrowError | None]:
@@ -373,11 +397,12 @@ def _check_and_commit(
 ) -> Done | AlreadyDone:
     receipt = _receipt(read, request)
     _refuse_uncommittable(read, receipt, request)
-    _commit_dead_letters(read, receipt)
-    # once more: while this run was reading, another one may have committed the window
-    if not request.again:
-        refuse_lost_receipt(pipeline, receipt.window)
-    return _committed(pipeline, receipt, read.staged)
+    with waiting_for(f"the commit of window {receipt.window.key}"):
+        _commit_dead_letters(read, receipt)
+        # once more: while this run was reading, another one may have committed the window
+        if not request.again:
+            refuse_lost_receipt(pipeline, receipt.window)
+        return _committed(pipeline, receipt, read.staged)
 
 
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
@@ -407,12 +432,14 @@ def refuse_open(pipeline: Pipeline, window: Window) -> None:
         and isinstance(grid, TimeWindows)
         and not grids.is_closed(window, grid.delay, pipeline.now())
     ):
-        closed = instant(window.span[1] + grid.delay)
-        raise NotClosedError(
+        closed = window.span[1] + grid.delay
+        error = NotClosedError(
             f"Window {window.key} of {window.pipeline} is not closed yet",
             "plan",
-            f"Run it at {closed} or later.",
+            f"Run it at {instant(closed)} or later.",
         )
+        error.until = closed
+        raise error
 
 
 def _generation(
@@ -451,16 +478,7 @@ def freeze_plans(
     unplanned = [window for window in new if known[window] is None]
     labels = sorted({label for window in unplanned for label in (window.start, window.end)})
     frozen = freeze_boundaries(pipeline, labels, progress, patient=len(windows) == 1)
-    made = [
-        make_plan(
-            w,
-            start_of(pipeline.ledger, w, frozen[w.start]),
-            frozen[w.end],
-            pipeline.sink.identity,
-            splits=(pipeline.enumerate_splits or enumerate_splits)(pipeline, w),
-        )
-        for w in unplanned
-    ]
+    made = [_made_plan(pipeline, w, frozen[w.start], frozen[w.end]) for w in unplanned]
     crash_point("plan.before")
     known |= {
         plan.window: plan
@@ -470,6 +488,16 @@ def freeze_plans(
     planned = {w: there.receipt.plan for w, there in found.items() if there is not None}
     planned |= {w: _as_specified(pipeline, plan) for w, plan in known.items() if plan is not None}
     return [planned[window] for window in windows]
+
+
+def _made_plan(pipeline: Pipeline, window: Window, start: Boundary, stop: Boundary) -> Plan:
+    """Makes a window's plan of its frozen boundaries."""
+    start = start_of(pipeline.ledger, window, start)
+    most, sink = pipeline.spec.source.split_records, pipeline.sink.identity
+    plan = make_plan(window, start, stop, sink, most)
+    if pipeline.enumerate_splits is None:
+        return plan
+    return make_plan(window, start, stop, sink, splits=pipeline.enumerate_splits(pipeline, plan))
 
 
 def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
@@ -546,7 +574,11 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         code=written_by(),
         staged_at=pipeline.now(),
         seconds=round(read.seconds, 3),
-        warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
+        warnings=unexplained(plan, splits, compacted)
+        + held_back(plan)
+        + unanswered(splits)
+        + unwitnessed(plan)
+        + unselected_topics(pipeline, plan.start, newly=True),
         partial=losses(plan, splits)
         + cut_short_in_words(pipeline, plan)
         + _left_behind(pipeline, plan),
@@ -621,6 +653,7 @@ def _committed(
     outcome = pipeline.sink.commit(receipt, staged)
     if isinstance(outcome, Unknown):
         raise OutcomeUnknownError.of(f"of window {receipt.window.key}", outcome.why)
+    tell(pipeline.observer, ("windrow_commit_tries_total", outcome.tries), report=False)
     return outcome
 
 
@@ -638,9 +671,10 @@ def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Res
     crash_point("report.before")
     receipt, topic = committed.receipt, pipeline.dead_topic
     group_offsets = _group_offsets(pipeline, receipt)
-    dead_letters = (
-        None if topic is None else publish_dead_letters(pipeline.dead_letters, topic, receipt)
-    )
+    with waiting_for(f"the dead letters of window {receipt.window.key} to be in their topic"):
+        dead_letters = (
+            None if topic is None else publish_dead_letters(pipeline.dead_letters, topic, receipt)
+        )
     return Result(committed, recovered, group_offsets, dead_letters)
 
 

@@ -26,12 +26,13 @@ from windrow.ingest.model.refusal_summary import Refusals
 from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.dead_letters import REASONS
-from windrow.ingest.ports.decoder import SCHEMA, Decoded, Decoder, Refusal
+from windrow.ingest.ports.decoder import SCHEMA, Decoded, Decoder, Refusal, checked_verdict
 from windrow.ingest.ports.reader import Reader, ReadSummary
 from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.ports.sink import Stager, StagerFactory
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.accounting import SHOWN, refuse_misread, refuse_unplaced
+from windrow.ingest.runner.progress import ReadProgress
 from windrow.ingest.schema.messages import for_rows, in_calendar
 from windrow.ingest.schema.row_changes import changes, only_rows
 
@@ -65,49 +66,52 @@ class SplitTask:
     dead: StagerFactory
     late_bins: LateBins | None = None
     keyed: bool = False
+    progress: ReadProgress = field(default_factory=ReadProgress)
 
     def __call__(self, split: Split) -> Staged:
         """Takes one split through all steps in batches, which bounds memory."""
-        began = time.time()
-        schemas = _Schemas()
-        decode = (
-            self.decoder.open_reporting(schemas.add)
-            if isinstance(self.decoder, UsesSchemas)
-            else self.decoder.open()
-        )
-        transform = self.transform.open()
-        rows, dead = self.rows(split), self.dead(split)
-        counter = _SplitCounter(split, self.late_bins, self.keyed)
+        with self.progress.of(split) as reached:
+            began = time.time()
+            schemas = _Schemas()
+            decode = (
+                self.decoder.open_reporting(schemas.add)
+                if isinstance(self.decoder, UsesSchemas)
+                else self.decoder.open()
+            )
+            transform = self.transform.open()
+            rows, dead = self.rows(split), self.dead(split)
+            counter = _SplitCounter(split, self.late_bins, self.keyed)
 
-        def take(messages: pa.RecordBatch) -> None:
-            decoded = transform(decode(messages), messages)
-            counter.check(messages, decoded)
-            decoded = stage_rows(rows, messages, decoded, keyed=self.keyed)
-            counter.add(messages, decoded)
-            if len(decoded.dead_index):
-                self._stage_dead(dead, messages.take(decoded.dead_index), decoded)
-            crash_point("write.middle")
+            def take(messages: pa.RecordBatch) -> None:
+                decoded = transform(checked_verdict(self.decoder, decode(messages)), messages)
+                counter.check(messages, decoded)
+                decoded = stage_rows(rows, messages, decoded, keyed=self.keyed)
+                counter.add(messages, decoded)
+                if len(decoded.dead_index):
+                    self._stage_dead(dead, messages.take(decoded.dead_index), decoded)
+                reached(counter.position)
+                crash_point("write.middle")
 
-        try:
-            summary = self.reader.read(split, take)
-            staged_dead, staged_rows = dead.finish(), rows.finish()
-            crash_point("write.after")
-        except BaseException:
-            rows.discard()
-            dead.discard()
-            raise
-        counts = counter.counts(summary, staged_rows, staged_dead)
-        if schemas.used:
-            counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
-        return Staged(
-            split,
-            counts,
-            staged_rows.committables,
-            staged_dead.committables,
-            counter.refusals.by_stage(),
-            tuple(schemas.asked),
-            (began, time.time()),
-        )
+            try:
+                summary = self.reader.read(split, take)
+                staged_dead, staged_rows = dead.finish(), rows.finish()
+                crash_point("write.after")
+            except BaseException:
+                rows.discard()
+                dead.discard()
+                raise
+            counts = counter.counts(summary, staged_rows, staged_dead)
+            if schemas.used:
+                counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
+            return Staged(
+                split,
+                counts,
+                staged_rows.committables,
+                staged_dead.committables,
+                counter.refusals.by_stage(),
+                tuple(schemas.asked),
+                (began, time.time()),
+            )
 
     def _stage_dead(self, dead: Stager, refused: pa.RecordBatch, decoded: Decoded) -> None:
         """Stages refused messages, with the reasons, and the schema ids in them."""

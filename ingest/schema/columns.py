@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.instants import is_zone
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.dtypes import (
     EPOCH_UNITS,
     TIMESTAMP,
@@ -135,7 +136,7 @@ class Columns:
             written = _written(model)
             schema = model.to_schema()
         # whatever pandera, polars or the model's own code raises, the model has to be fixed
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _refusal(
                 model, [f"pandera can't read it: {type(error).__name__}: {error}"]
             ) from error
@@ -253,6 +254,11 @@ def _left_out(model: type[Any]) -> Iterator[str]:
                 yield (
                     f"{written}: pandera leaves out a field that is called so: call it otherwise,"
                     f' with pa.Field(alias="{written}")'
+                ) + (
+                    "; that is a metadata column's name, unless the spec renames it under metadata:"
+                    " do so, or take another alias"
+                    if written.casefold() in DEFAULT.values()
+                    else ""
                 )
 
 

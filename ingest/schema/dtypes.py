@@ -126,9 +126,14 @@ def name_problems(names: list[str]) -> Iterator[str]:
     for name in names:
         if not name or not name.isprintable():
             yield f"{name!r} is not a name: it is empty or holds control characters"
-        other = seen.setdefault(name.casefold(), name)
-        if other is not name:
-            yield f"{other!r} and {name!r} differ by case only, and tables don't tell them apart"
+        other = seen.get(name.casefold())
+        if other is not None:
+            yield (
+                f"{name!r} comes twice"
+                if other == name
+                else f"{other!r} and {name!r} differ by case only, and tables don't tell them apart"
+            )
+        seen[name.casefold()] = name
 
 
 def map_type(kind: pa.DataType) -> pa.DataType | None:

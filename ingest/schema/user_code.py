@@ -13,8 +13,10 @@ import os
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
@@ -238,9 +240,13 @@ def _named(code: CodeReference) -> Any:
         raise SpecError(
             f"The {code.kind} {code.reference!r} names no {code.named}", "spec", code.do
         )
-    module = _from_file(code) if code.is_file else _from_module(code)
+    with warnings.catch_warnings():  # `refuse_other` says it in a sentence
+        warnings.filterwarnings("ignore", "Importing pandas-specific", FutureWarning)
+        module = _from_file(code) if code.is_file else _from_module(code)
     if not hasattr(module, name):
-        raise SpecError(f"There is no {code.named} {name} in {source}", "spec", code.do)
+        meant = "".join(f"Is {near} meant? " for near in get_close_matches(name, vars(module), 1))
+        what = f"There is no {code.named} {name} in {source}, and the spec has {code.reference}"
+        raise SpecError(f"{what} as a {code.kind}", "spec", f"{meant}{code.do}")
     return getattr(module, name)
 
 

@@ -6,6 +6,7 @@ Knows nothing of what the settings mean.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +26,7 @@ from windrow.ingest.settings.yamltext import (
 SettingPath = tuple[str | int, ...]
 """Keys and indices that lead to a setting, from the attributes on."""
 
-ENVELOPE = ("type", "attributes", "requirements", "post_processing", "template_vars_module")
+ENVELOPE = ("type", "attributes", "requirements", "template_vars_module")
 """The keys of Dagster's component file; all but `attributes` are for Dagster alone."""
 
 SENTENCE = "sentence"
@@ -41,10 +42,16 @@ SECRET: tuple[SettingPath, ...] = (
     ("sink", "catalog"),
     ("sink", "registry"),
     ("dead_letters", "client"),
+    ("dagster", "spark", "conf"),
     ("clusters", "*", "client"),
     ("clusters", "*", "registry"),
 )
 """Settings whose values are never repeated in a message; `*` is any name."""
+
+QUOTES = 'a template must be in quotes, as in "{{ env.NAME }}"'
+
+_UNQUOTED = re.compile(r"([:,-] +|\[ *)\{\{")
+"""A value that begins with a template, in a line of YAML."""
 
 _SHOWN_MAX = 80
 """Longest key or value that is repeated in a message, in characters."""
@@ -132,6 +139,8 @@ def read_document(text: str, number: int | None = None, *, envelope: bool = True
         sentence = (
             what
             if ours
+            else QUOTES
+            if any(map(_UNQUOTED.search, text.splitlines()[line - 1 : line]))
             else f"not valid YAML: {what}; look at the indentation, colons and quotes there"
         )
         document.mistakes.append(Mistake((), sentence, line))
@@ -176,11 +185,18 @@ def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
     keys = {
         key.value: (key, value) for key, value in root.value if isinstance(key, yaml.ScalarNode)
     }
-    if "attributes" not in keys:
+    meant = next((name for name in keys if nearest(name, ENVELOPE) == "attributes"), None)
+    if meant != "attributes":
+        wrong = [(keys[meant][0], f"{_short(meant)}: did you mean attributes?")] if meant else []
+        document.mistakes += [Mistake((), what, at.start_mark.line + 1) for at, what in wrong]
         return root
     for name, (key, _) in keys.items():
         if name not in ENVELOPE:
-            what = f"unknown key beside attributes{suggest(name, ENVELOPE)}"
+            what = (
+                "is Dagster's second way to what attributes.dagster says: say it there"
+                if name == "post_processing"
+                else f"unknown key beside attributes{suggest(name, ENVELOPE)}"
+            )
             document.mistakes.append(Mistake((name,), what, key.start_mark.line + 1))
     node: yaml.Node = keys["attributes"][1]
     return node
@@ -218,7 +234,11 @@ def _items(
     for key_node, child in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode) or has_control_characters(str(key_node.value)):
-            document.mistakes.append(Mistake(path, "a key must be a plain name", line))
+            document.mistakes.append(
+                Mistake(path, QUOTES)  # {{ env.NAME }} is a mapping to YAML
+                if isinstance(key_node, yaml.MappingNode)
+                else Mistake(path, "a key must be a plain name", line)
+            )
             continue
         key = str(key_node.value)
         if key in seen:
@@ -280,7 +300,8 @@ def mistake_of(error: ErrorDetails) -> Mistake:
     elif kind == "literal_error":
         what = f"must be {context['expected']}"
     else:
-        what = error["msg"].removeprefix("Input ").replace("should", "must", 1)
+        msg = error["msg"].removeprefix("Input ").replace("should", "must", 1)
+        what = msg.partition(", unable to parse")[0]
     return Mistake(path, what + _shown(path, value))
 
 

@@ -29,11 +29,16 @@ def section_at(reference: str) -> type[Any]:
     return section
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _Kinds:
-    """What sections of several kinds share: a table of kinds, and plugins behind it."""
+    """What sections of several kinds share.
+
+    `kinds`: the reference to each kind's model, by name (`package.module:NAME`); `plugins`: those
+    of other distributions.
+    """
 
     kinds: Mapping[str, str]
-    plugins: Plugins | None
+    plugins: Plugins | None = None
 
     def sections(self) -> dict[str, type[Section]]:
         """Loads the models of all kinds of the table, by their names."""
@@ -43,42 +48,62 @@ class _Kinds:
         """Returns the names of all kinds, loaded or not."""
         return [*self.kinds, *(self.plugins.names() if self.plugins else ())]
 
-    def _section(self, name: str) -> type[Section] | None:
+    def _section(self, name: object) -> type[Section] | None:
         """Loads the model of a kind; None if there is no such kind.
 
         Raises:
             PydanticCustomError: it is a plugin's, which can't be used.
         """
+        if not isinstance(name, str):
+            return None
         if name in self.kinds:
             return section_at(self.kinds[name])
         return None if self.plugins is None else self.plugins.kind(name)
 
     def _schemas(self, handler: GetJsonSchemaHandler) -> Iterator[tuple[str, dict[str, Any]]]:
         """Makes the JSON schema of each kind; a plugin that has none is left out."""
-        for name, section in self.sections().items():
-            yield name, handler(section.__pydantic_core_schema__)
-        for name in self.plugins.names() if self.plugins else ():
-            schema = None
-            with suppress(Exception):  # whatever it does, specs without it have a schema
-                plugin = self._section(name)
-                schema = None if plugin is None else handler(plugin.__pydantic_core_schema__)
-            if schema is not None:
+        for name in self._names():
+            try:
+                section = self._section(name)
+                assert section is not None, "it is among the names"
+                schema = handler(section.__pydantic_core_schema__)
+            except Exception:  # whatever a plugin does, specs without it have a schema
+                if name in self.kinds:
+                    raise
+            else:
                 yield name, schema
 
+    def __get_pydantic_core_schema__(
+        self, _source: object, _handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Validates by the kind's own model."""
+        return core_schema.no_info_plain_validator_function(self._checked)
 
-@dataclass(frozen=True, eq=False)
+    def _checked(self, value: object) -> Section:
+        if isinstance(value, Section):
+            return value
+        if not isinstance(value, Mapping):
+            raise sentence("must be a mapping")
+        return self._chosen(value).model_validate(value)
+
+    def _chosen(self, written: Mapping[Any, Any]) -> type[Section]:
+        """Returns the model of a section as it is written.
+
+        Raises:
+            PydanticCustomError, ValidationError: there is no such kind, or it can't be used.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class OfItsKind(_Kinds):
     """Annotation of a section of several kinds, for pydantic.
 
-    `option`: the setting that names the kind; `default`: the kind of a section that
-    names none; `kinds`: the reference to each kind's model, or of a kind that has it as its
-    `section`, by name (`package.module:NAME`); `plugins`: those of other distributions.
+    `option`: the setting that names the kind; `default`: the kind of a section that names none.
     """
 
     option: str
     default: str
-    kinds: Mapping[str, str]
-    plugins: Plugins | None = None
 
     def model(self, written: object) -> type[Section]:
         """Returns the model of a section as it is written.
@@ -87,8 +112,7 @@ class OfItsKind(_Kinds):
         """
         name = written.get(self.option) if isinstance(written, Mapping) else None
         with suppress(PydanticCustomError):
-            found = self._section(name) if isinstance(name, str) else None
-            if found is not None:
+            if (found := self._section(name)) is not None:
                 return found
         return section_at(self.kinds[self.default])
 
@@ -96,12 +120,6 @@ class OfItsKind(_Kinds):
     def of(cls, field: FieldInfo) -> OfItsKind | None:
         """Returns the annotation of a model's field; None if the field has no kinds."""
         return next((each for each in field.metadata if isinstance(each, cls)), None)
-
-    def __get_pydantic_core_schema__(
-        self, _source: object, _handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Validates by the kind's own model."""
-        return core_schema.no_info_plain_validator_function(self._checked)
 
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -118,39 +136,20 @@ class OfItsKind(_Kinds):
             "allOf": cases,
         }
 
-    def _checked(self, value: object) -> Section:
-        if isinstance(value, Section):
-            return value
-        if not isinstance(value, Mapping):
-            raise sentence("must be a mapping")
-        name = value.get(self.option, self.default)
+    def _chosen(self, written: Mapping[Any, Any]) -> type[Section]:
+        name = written.get(self.option, self.default)
         try:
-            section = self._section(name) if isinstance(name, str) else None
-            if section is None:
+            if (section := self._section(name)) is None:
                 near = suggest(str(name), self._names())
                 raise sentence(f"there is no such {self.option} here{near}")
         except PydanticCustomError as error:
             wrong = InitErrorDetails(type=error, loc=(self.option,), input=None)
             raise ValidationError.from_exception_data("spec", [wrong], hide_input=True) from None
-        return section.model_validate(value)
+        return section
 
 
-@dataclass(frozen=True, eq=False)
 class OfItsOption(_Kinds):
-    """Annotation of a section whose kind is the name of an option that it has.
-
-    `kinds`: the reference to each kind's model, by that option; `plugins`: those of other
-    distributions.
-    """
-
-    kinds: Mapping[str, str]
-    plugins: Plugins | None = None
-
-    def __get_pydantic_core_schema__(
-        self, _source: object, _handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Validates by the kind's own model."""
-        return core_schema.no_info_plain_validator_function(self._checked)
+    """Annotation of a section whose kind is the name of an option that it has."""
 
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -166,19 +165,15 @@ class OfItsOption(_Kinds):
             ],
         }
 
-    def _checked(self, value: object) -> Section:
-        if isinstance(value, Section):
-            return value
-        if not isinstance(value, Mapping):
-            raise sentence("must be a mapping")
+    def _chosen(self, written: Mapping[Any, Any]) -> type[Section]:
         known = list(self.kinds)
-        named = [name for name in known if name in value]
+        named = [name for name in known if name in written]
         if not named:
             known = self._names()
-            named = [name for name in known if name in value]
+            named = [name for name in known if name in written]
         if len(named) != 1:
             said = f", and says {' and '.join(named)}" if named else ""
             raise sentence(f"must say one of {', '.join(known)}{said}")
         section = self._section(named[0])
         assert section is not None, "its name was among those that there are"
-        return section.model_validate(value)
+        return section

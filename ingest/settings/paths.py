@@ -59,8 +59,11 @@ def home(place: str) -> Path:
     """Expands ~ in a path.
 
     Raises:
-        ValueError: the home can't be found.
+        ValueError: the home can't be found; or a shell's variable is in the path, which nobody
+            would expand.
     """
+    if not place.startswith("/") and "/$" in f"/{place}":
+        raise ValueError("has a shell's variable, which is not read: use {{ env.HOME }} or ~")
     try:
         return Path(place).expanduser()
     except RuntimeError:

@@ -34,7 +34,7 @@ class Plugins:
     group: str
     own: Collection[str]
     section: type[Section]
-    methods: Collection[str] = ()
+    methods: Collection[str]
 
     def names(self) -> list[str]:
         """Returns the names of all of them, loaded or not."""
@@ -67,8 +67,8 @@ class Plugins:
             getattr(kind, method) is getattr(self.section, method) for method in self.methods
         ):
             wanted = f"{self.section.__module__}.{self.section.__name__}"
-            also = f", with {' and '.join(self.methods)}" if self.methods else ""
-            raise sentence(f"{what} is no kind: it must be a {wanted}{also}")
+            also = " and ".join(self.methods)
+            raise sentence(f"{what} is no kind: it must be a {wanted}, with {also}")
         if entries[0].dist is not None:
             LOADED[entries[0].dist.name] = entries[0].dist.version
         return kind

@@ -350,6 +350,14 @@ Duration = Annotated[
     PlainSerializer(_as_written, when_used="json-unless-none"),
     Values("a duration"),
 ]
+Timeout = Annotated[
+    Duration,
+    must(
+        lambda value: timedelta(milliseconds=100) <= value <= timedelta(minutes=5), "be 100ms to 5m"
+    ),
+    Values("`100ms` to `5m`"),
+]
+"""The time in which an answer must come; 0 would mean no limit to some databases."""
 Instant = Annotated[datetime, BeforeValidator(as_instant), Values("an instant with its time zone")]
 Count = Annotated[
     int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX), Values("a number from 1 on")

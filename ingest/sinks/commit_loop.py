@@ -70,11 +70,11 @@ class Writable(Protocol[S_co]):
 class Found(msgspec.Struct, Generic[T], frozen=True):
     """The answer of `check`: the table has already what was to be put.
 
-    `sent`: whether a put of this call may have brought it.
+    `tries`: the puts of this call, which may have brought it.
     """
 
     value: T
-    sent: bool
+    tries: int
 
 
 def run_commit_loop(
@@ -107,10 +107,11 @@ def run_commit_loop(
                 version = state.version
                 found = check(state)
                 if found is not None:
-                    return Found(found, tries.sent)
+                    return Found(found, tries.count)
                 if tries.are_over(version):
                     break
                 answer = None if tries.hidden_conflict(version) else _put(state, change(state))
+                tries.count += answer is not None
         except (UnreachableError, RefusedError, SpecError) as error:
             if isinstance(error, LostConnectionError) and tries.lost(error):
                 continue
@@ -120,7 +121,7 @@ def run_commit_loop(
             return Unanswered(error.what)
         # The state is closed by now: nobody sleeps with a lock.
         if isinstance(answer, Written):
-            return answer
+            return msgspec.structs.replace(answer, tries=tries.count)
         if answer is None:
             tries.await_conflict()
         else:
@@ -137,10 +138,10 @@ def outcome_for(sent: Receipt, done: Found[Committed] | Written | Unanswered) ->
     if isinstance(done, Unanswered):
         return Unknown(done.why)
     if isinstance(done, Written):
-        return Done(Committed(done.receipt or sent, done.version))
+        return Done(Committed(done.receipt or sent, done.version), done.tries)
     found = done.value.receipt
-    ours = done.sent and (found.attempt, found.generation) == (sent.attempt, sent.generation)
-    return Done(done.value) if ours else AlreadyDone(done.value)
+    same = (found.attempt, found.generation) == (sent.attempt, sent.generation)
+    return (Done if done.tries and same else AlreadyDone)(done.value, done.tries)
 
 
 class _Tries:
@@ -154,6 +155,7 @@ class _Tries:
         self._store, self._waits = store, list(store.waits)
         self._last: Conflict | Unanswered | None = None
         self._version, self._spent = -1, False
+        self.count = 0
 
     @property
     def sent(self) -> bool:

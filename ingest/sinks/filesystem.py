@@ -346,13 +346,8 @@ class Place:
 
     def folders(self, folder: str) -> set[str]:
         """The names of the folders in a folder; none if it doesn't exist."""
-        selector = fs.FileSelector(self._full(folder), allow_not_found=True)
-        with self._explained(folder):
-            return {
-                f.base_name
-                for f in self._fs.get_file_info(selector)
-                if f.type == fs.FileType.Directory
-            }
+        infos = self._listed(folder, recursive=False)
+        return {info.base_name for info in infos if info.type == fs.FileType.Directory}
 
     def walk(self, folder: str) -> Iterator[ListedFile]:
         """All files below a folder."""
@@ -376,11 +371,17 @@ class Place:
             self._fs.delete_file(self._full(path))
 
     def _below(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        return [f for f in self._listed(folder, recursive=recursive) if f.type == fs.FileType.File]
+
+    def _listed(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        """All that lies in a folder, or below it; nothing if it doesn't exist."""
+        selector = fs.FileSelector(self._full(folder), allow_not_found=True, recursive=recursive)
         with self._explained(folder):
-            every = self._fs.get_file_info(
-                fs.FileSelector(self._full(folder), allow_not_found=True, recursive=recursive)
-            )
-        return [f for f in every if f.type == fs.FileType.File]
+            # 1. Arrow finds no folder. 2. Another run makes it. 3. Arrow asks whether it is there,
+            # and since it is, raises that there was none. 4. Nobody removes it: now it is found.
+            with suppress(FileNotFoundError):
+                return list(self._fs.get_file_info(selector))
+            return list(self._fs.get_file_info(selector))
 
     def _draft(self, path: str) -> str:
         """The name of a file while it is written: another one where others could read it."""

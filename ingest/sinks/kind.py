@@ -191,6 +191,10 @@ class SinkSection(Section):
         """
         raise NotImplementedError
 
+    def dead_place(self, folder: Path) -> str:
+        """The place of the table of its dead letters, for messages."""
+        return f"{self.place(folder)}_dead"
+
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes the table of its dead letters, which may be of another kind.
 

@@ -6,12 +6,17 @@ from collections import ChainMap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from windrow.ingest.errors import checked_answer
 from windrow.ingest.settings.kinds import OfItsKind, section_at
 from windrow.ingest.settings.plugins import Plugins
 from windrow.ingest.sinks.kind import SinkSection
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from windrow.ingest.ports.dead_letters import DeadLetters
+    from windrow.ingest.ports.sink import Sink
+    from windrow.ingest.sinks.kind import Rows
 
 TABLES = {
     "delta": "windrow.ingest.sinks.delta.kind:DeltaSection",
@@ -32,15 +37,34 @@ KINDS = ChainMap(
 
 PLUGINS = Plugins("windrow.sinks", KINDS, SinkSection, ("make", "dead_letters"))
 
-TableOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", TABLES, PLUGINS)]
+TableOfItsKind = Annotated[
+    SinkSection, OfItsKind(option="kind", default="delta", kinds=TABLES, plugins=PLUGINS)
+]
 """The section of one of several tables."""
 
-SinkOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", KINDS, PLUGINS)]
+SinkOfItsKind = Annotated[
+    SinkSection, OfItsKind(option="kind", default="delta", kinds=KINDS, plugins=PLUGINS)
+]
 """A spec's `sink` section."""
 
 
-KafkaOfItsKind = Annotated[SinkSection, OfItsKind("kind", "kafka", {"kafka": KINDS["kafka"]})]
+KafkaOfItsKind = Annotated[
+    SinkSection, OfItsKind(option="kind", default="kafka", kinds={"kafka": KINDS["kafka"]})
+]
 """The section of Kafka topics alone."""
+
+
+def make_table(
+    section: SinkSection, rows: Rows, metadata: Mapping[str, str], folder: Path
+) -> tuple[Sink, DeadLetters]:
+    """Makes the table that a `sink` section describes, and the one of its dead letters.
+
+    Raises:
+        SpecError: as the section's methods.
+        BugError: one of them gives something else.
+    """
+    sink, dead = section.make(rows, metadata, folder), section.dead_letters(folder)
+    return checked_answer(section, sink, "stager"), checked_answer(section, dead, "stager")
 
 
 def delta_dead_letters(table: str) -> DeadLetters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -74,6 +74,7 @@ class StagedFiles(Generic[File_co]):
             it, and a missing file fails the copy. Else the files become the table's: they must be
             checked before a commit names them, and a sweep must note in the table what it gives up
             before it removes anything.
+        opened: makes a place of a URI below it for tasks: picklable, without secrets.
     """
 
     def __init__(
@@ -84,10 +85,18 @@ class StagedFiles(Generic[File_co]):
         place: Place | None = None,
         *,
         consumed: bool = False,
+        opened: Callable[[str], Place] = Place,
     ) -> None:
         self.uri, self.folders, self.consumed = uri, folders, consumed
         self.place = Place(uri) if place is None else place
-        self._file = file
+        self._file, self._opened = file, opened
+
+    def progress_folder(self) -> Place:
+        """The folder of the files that say how far tasks have read; a sweep finds it.
+
+        Who reads a folder of rows passes over what begins with an underscore.
+        """
+        return self._opened(f"{self.uri}/{self.folders[0]}/_progress")
 
     def named(self, committables: Iterable[str]) -> list[File_co]:
         """The files that committables name."""

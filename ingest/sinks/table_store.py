@@ -68,11 +68,13 @@ class TableChange(msgspec.Struct, frozen=True):
 class Written(msgspec.Struct, frozen=True):
     """The change is in the table.
 
-    `receipt`: as it was written, if the store added what it merged (`Receipt.merged`).
+    `receipt`: as it was written, if the store added what it merged (`Receipt.merged`). `tries`: the
+    puts that it took.
     """
 
     version: int | None
     receipt: Receipt | None = None
+    tries: int = 1
 
 
 class Conflict(msgspec.Struct, frozen=True):

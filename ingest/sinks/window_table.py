@@ -8,9 +8,10 @@ visible (`ingest.sinks.commit_loop`). This module makes a sink and its verificat
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 import msgspec
@@ -20,6 +21,8 @@ from windrow.ingest.errors import (
     DamagedError,
     OutcomeUnknownError,
     RefusedError,
+    SchemaChangedError,
+    SpecError,
     UnreachableError,
     WindrowError,
 )
@@ -33,6 +36,7 @@ from windrow.ingest.ports.sink import (
     Capabilities,
     KeyedAudit,
     Outcome,
+    ProgressFolder,
     RowsHeld,
     StagerFactory,
     Unreadable,
@@ -192,11 +196,39 @@ def prepare(store: TableStore, columns: pa.Schema, owner: TableOwner) -> None:
     Raises:
         GridError, OwnerError: the table is bound to something else.
         SchemaChangedError: its columns differ in more than the kind may change.
+        SpecError: it would lie inside another table's folder.
     """
     exists = _is_fit(store, columns, owner)
+    if not exists:
+        _refuse_nested(store)
     store.ensure(columns, owner)
     if not exists and not _is_fit(store, columns, owner):
         raise table_is_gone(store)
+
+
+def _refuse_nested(store: TableStore) -> None:
+    """Refuses a new table in the folder of another one, or around it.
+
+    A vacuum of the outer one would remove all files of the inner one. Object stores aren't asked.
+
+    Raises:
+        SpecError: names the other table's folder.
+    """
+    path, logs = Path(store.place.removeprefix("file://")), ("_delta_log", "_windrow")
+    around = path.parents if path.is_absolute() else ()
+    others = list[Path]()
+    with suppress(OSError):  # the name is too long, or so: that is told where it is written
+        others += (folder for folder in around if any((folder / log).is_dir() for log in logs))
+        others += (found.parent for log in logs if around for found in path.glob(f"*/{log}"))
+    if others:
+        with store.reading() as state:
+            if state is not None:
+                return
+        what = (
+            f"the table {store.place} would lie inside another one's folder, or around it:"
+            f" {others[0]}. Cleaning up the outer one (VACUUM) removes all files of the inner one"
+        )
+        raise SpecError(what, "setup", "Set sink.path to a place beside that folder.")
 
 
 def _is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
@@ -204,8 +236,26 @@ def _is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
         if state is None:
             return False
         refuse_other_owner(store.place, state.owner, owner)
-        state.column_changes(columns)
+        _column_changes(store, state, columns)
         return True
+
+
+def _column_changes(store: TableStore, state: TableState, columns: pa.Schema) -> Sequence[str]:
+    """The changes by which a table takes rows with these columns (`TableState.column_changes`).
+
+    Raises:
+        SchemaChangedError: it can't. A table without a window may have its columns from a run that
+            was refused, so the advice is, too, to have it made anew.
+    """
+    try:
+        return state.column_changes(columns)
+    except SchemaChangedError as error:
+        if not state.committed():
+            error.do += (
+                " No window is in the table yet: if a run made it that was refused, remove"
+                f" {store.place}, and run this again."
+            )
+        raise
 
 
 class ReceiptTable:
@@ -321,6 +371,7 @@ class WindowTable(ReceiptTable):
 
     def refuse_unwritable(self) -> None:
         self.store.check_write()
+        _refuse_nested(self.store)
 
     def places(self) -> Sequence[str]:
         return self.store.places()
@@ -336,7 +387,7 @@ class WindowTable(ReceiptTable):
 
     def columns_to_come(self) -> Sequence[str]:
         with self.store.reading() as state:
-            return () if state is None else state.column_changes(self.columns)
+            return () if state is None else _column_changes(self.store, state, self.columns)
 
     def size(self) -> tuple[int, int] | None:
         with self.store.reading() as state:
@@ -353,6 +404,10 @@ class WindowTable(ReceiptTable):
             changes = change_schema(self.schema, key.columns)
             layout = RowLayout(changes, self.metadata, attempt, UNAVAILABLE)
         return self.store.stager(layout, plan.window)
+
+    def progress_folder(self) -> ProgressFolder | None:
+        staged = self.store.staged
+        return None if staged is None else staged.progress_folder()
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         committables = tuple(one for s in staged for one in s.rows)

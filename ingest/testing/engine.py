@@ -9,10 +9,11 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 
 from windrow.ingest.client_cache import keeping
-from windrow.ingest.errors import BugError, UnreachableError, WindrowError
+from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.runner.outcome import outcome_of, result_of
+from windrow.ingest.runner.pickling import pickled
 
 TRIES = 4
 """The number of tries of a task whose worker dies, as on Spark."""
@@ -32,13 +33,11 @@ class LocalEngine:
     task.
     """
 
+    def start(self) -> None:
+        """Starts nothing: the tasks run in this process."""
+
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
-        try:
-            packed = pickle.dumps(task) if splits else b""
-        except WindrowError:
-            raise
-        except Exception as error:
-            raise BugError.of(error, "setup") from error
+        packed = pickled(task) if splits else b""
         with keeping():
             outcomes = [_outcome(packed, split) for split in splits]
         yield from map(result_of, outcomes)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
+from windrow.ingest.errors import checked_answer
+from windrow.ingest.ports.decoder import checked_verdict
 from windrow.ingest.ports.lookup import LookupSource, pinned, sources_of
 from windrow.ingest.ports.transform import Apply, Transform
 from windrow.ingest.schema.columns import Columns
@@ -27,7 +29,9 @@ class Chain:
             SpecError: one of them can't.
         """
         return reduce(
-            lambda columns, transform: transform.columns(columns), self.transforms, before
+            lambda columns, each: checked_answer(each, each.columns(columns), Columns),
+            self.transforms,
+            before,
         )
 
     def sources(self) -> Mapping[str, LookupSource]:
@@ -37,7 +41,7 @@ class Chain:
         return Chain(tuple(pinned(transform, versions) for transform in self.transforms))
 
     def open(self) -> Apply:
-        steps = [transform.open() for transform in self.transforms]
+        steps = [(each, checked_answer(each, each.open(), "__call__")) for each in self.transforms]
         return lambda decoded, messages: reduce(
-            lambda rows, step: step(rows, messages), steps, decoded
+            lambda rows, step: checked_verdict(step[0], step[1](rows, messages)), steps, decoded
         )

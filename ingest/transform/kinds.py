@@ -16,6 +16,7 @@ STEPS = {
 }
 
 StepOfItsKind = Annotated[
-    StepSection, OfItsOption(STEPS, Plugins("windrow.steps", STEPS, StepSection))
+    StepSection,
+    OfItsOption(kinds=STEPS, plugins=Plugins("windrow.steps", STEPS, StepSection, ("transform",))),
 ]
 """One step of a spec's `transform.steps`."""

@@ -137,7 +137,7 @@ class Rules:
         asked = self._with_frames(rows)
         try:
             found = _together([rule.verdicts(frame) for rule, frame in asked])
-        except Exception:  # a check is the user's own code  # noqa: BLE001
+        except (Exception, SystemExit):  # a check is the user's own code  # noqa: BLE001
             found = []
         if found and all(_is_one_each(verdicts, rows.num_rows) for verdicts in found):
             return found
@@ -161,7 +161,7 @@ class Rules:
         useless.
         """
         for rule, frame in self._with_frames(empty):
-            with suppress(Exception):
+            with suppress(Exception, SystemExit):
                 rule.check(frame, rule.key)
         self._bound = True
 
@@ -170,7 +170,7 @@ class Rules:
         try:
             (verdicts,) = _together([rule.verdicts(frame)]) or [pl.Series()]
         # the user's own code again; the error's text may hold values
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             why = f"it raised {type(error.__cause__ or error).__name__}"
         else:
             if _is_one_each(verdicts, rows):

@@ -325,7 +325,10 @@ def test_altering_offsets_never_raises() -> None:
     broker = Broken()
     broker.create_topic("orders")
     assert alter_offsets(broker, "watchers", cut(broker, 0)) == AlteredOffsets(
-        "watchers", 0, 1, ("DataLossError: torn (plan). Look. (orders[0])",)
+        "watchers",
+        0,
+        1,
+        ("DataLossError: torn (plan). Look. See docs/runbooks/retention.md. (orders[0])",),
     )
 
 

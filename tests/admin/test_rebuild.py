@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.admin.things import AGAIN, ANEW, OTHER, Scene
-from windrow.ingest.admin.rebuild import boundaries, rebuild, refuse_foreign
+from windrow.ingest.admin.rebuild import UNPAUSED, boundaries, rebuild, refuse_foreign
 from windrow.ingest.errors import IdentityError, SpecError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import Boundary, Mark
@@ -160,7 +160,7 @@ def test_a_replaced_source_comes_back(scene: Scene) -> None:
     before, rebased = _contents(scene), scene.ledger.rebased("orders")
     assert [b.label for b in rebased] == [window(4).start]
     scene.lose_ledger()
-    assert rebuild("orders", scene.sink, scene.ledger).notes == ()
+    assert rebuild("orders", scene.sink, scene.ledger).notes == (UNPAUSED,)
     assert (_contents(scene), scene.ledger.rebased("orders")) == (before, rebased)
     assert rebuild("orders", scene.sink, scene.ledger).boundaries == 7
     assert scene.verify().exit_code == 0
@@ -175,7 +175,7 @@ def test_a_source_replaced_in_a_gap(scene: Scene) -> None:
     scene.commit_plan(plan_of(scene.sink, window(6), (9, 12), [AGAIN]))
     scene.lose_ledger()
     done = rebuild("orders", scene.sink, scene.ledger)
-    assert len(done.notes) == 1
+    assert len(done.notes) == 2
     assert "between 2026-01-02T05:00:00Z and 2026-01-02T06:00:00Z" in done.notes[0]
     rebased = scene.ledger.start("orders", window(5).start)
     assert rebased is not None

@@ -187,7 +187,7 @@ def test_lost_dead_letters(scene: Scene) -> None:
     write_deltalake(dead, letters.slice(0, 1), mode="append")
     DeltaTable(dead).delete("_window = '2026-01-02T01:00:00Z' AND _partition = 1")
     assert wrong(scene.verify()) == [
-        ("table", window(1).key, "1 dead letters in their table, 2 in the receipt"),
+        ("table", window(1).key, "1 dead letter in their table, 2 in the receipt"),
         ("table", window(2).key, "3 dead letters in their table, 2 in the receipt"),
     ]
     shutil.rmtree(dead)
@@ -553,7 +553,7 @@ def test_rows_of_an_unplanned_partition(scene: Scene) -> None:
     good = [RowsHeld(TOPIC.topic, p, 9, 9, 0, 9) for p in (0, 1)]
     assert compare_rows(made, good) == []
     assert [f.what for f in compare_rows(made, [*good, RowsHeld("other", 0, 1, 1, 5, 5)])] == [
-        "other[0]: 1 rows in the table, 0 in the receipt"
+        "other[0]: 1 row in the table, 0 in the receipt"
     ]
 
 

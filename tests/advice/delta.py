@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from tests.advice.world import NEXT, Advice, Step, World, of_lakes
+from tests.advice.world import COMMITTED, NEXT, Advice, Step, World, of_lakes
 from tests.cli.conftest import Stage
 
 TABLE = "lake/things"
@@ -55,6 +55,13 @@ def released(world: DeltaWorld, found: re.Match[str]) -> None:
     DeltaTable(world.table).alter.drop_constraint(found[1])
 
 
+def torn(world: DeltaWorld) -> None:
+    """The entry of the only window is cut off, as by a loss of power."""
+    log = world.table / "_delta_log"
+    (log / f"{2:020d}.json").unlink()
+    (log / f"{1:020d}.json").write_bytes(b"{")
+
+
 def gap(world: DeltaWorld) -> None:
     """An entry of the log is gone."""
     (world.table / "_delta_log" / f"{1:020d}.json").unlink()
@@ -75,6 +82,22 @@ ROWS = [
         f"windrow run SPEC --window {NEXT}",
         r"the log of .* \(_delta_log\) is gone, and files of rows are left",
         [Step(r"restore the folder _delta_log from a backup", DeltaWorld.restores)],
+    ),
+    Advice(
+        "the entry of the only window was cut off",
+        torn,
+        f"windrow run SPEC --window {NEXT}",
+        "the newest entry of the table's log is damaged",
+        [
+            Step(r"mv '(.*?)' '(.*?)'", lambda _, found: Path(found[1]).rename(found[2])),
+            Step(r"windrow verify SPEC", lambda world, _: world.types("windrow verify SPEC")),
+            Step(r"windrow rebind SPEC"),
+            Step(
+                r"run its window again",
+                lambda world, _: world.types(f"windrow run SPEC --window {COMMITTED}"),
+            ),
+        ],
+        code=3,
     ),
     Advice(
         "an entry of the log is gone",

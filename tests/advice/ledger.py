@@ -60,6 +60,12 @@ def renamed(world: SqliteWorld) -> None:
     Path(FILE).rename("moved.sqlite")
 
 
+def named(world: SqliteWorld, name: str) -> None:
+    """The pipeline has another id in the spec."""
+    spec = Path(world.stage.spec)
+    spec.write_text(re.sub(r"^id: .*", f"id: {name}", spec.read_text()))
+
+
 def older(world: SqliteWorld) -> None:
     """The copy of before the newest window comes back."""
     world.keeps()
@@ -81,6 +87,20 @@ ROWS = [
         "windrow verify SPEC",
         "is missing in the ledger",
         [REBUILD],
+    ),
+    Advice(
+        "lost ledger, and a run",
+        lambda _: LEDGER.unlink(),
+        f"windrow run SPEC --window {hour(2)}",
+        "belongs to ledger",
+        [REBUILD],
+    ),
+    Advice(
+        "the id was changed",
+        lambda world: named(world, "others"),
+        RUN,
+        "belongs to pipeline 'things', not 'others'",
+        [Step(r"Set it back to (\w+)", lambda world, found: named(world, found[1]))],
     ),
     *(
         Advice(
@@ -128,6 +148,13 @@ ROWS = [
             Step("windrow rebind SPEC"),
             Step("They can be run again", lambda w, _: w.types(RUN)),
         ],
+    ),
+    Advice(
+        "paused",
+        lambda w: w.types("windrow pause SPEC --why 'the broker moves' --who ann"),
+        f"windrow run SPEC --window {hour(3)}",
+        "Pipeline things is paused by ann since .*: the broker moves",
+        [Step("windrow resume SPEC")],
     ),
     Advice(
         "moved table",

@@ -11,9 +11,10 @@ import dagster as dg
 import pytest
 
 from tests.assets.test_window_asset import failure_of
-from tests.assets.world import TOPIC, World
+from tests.assets.world import TOPIC, World, of_table
 from windrow.assets.names import dead_replay_job_name
 from windrow.assets.schedule import range_tags
+from windrow.ingest.config.limits import LimitsSpec
 from windrow.ingest.model.boundary import TopicPartition
 
 LENIENT = {"schema": "things.py:Thing", "coerce": "lenient"}
@@ -67,9 +68,7 @@ def test_dead_letters_of_partitions_are_replayed(torn: World) -> None:
     versions = [e.asset_materialization.tags for e in _events(torn)]
     result = replay_dead_letters(torn, 0, 3)
     assert result.success
-    assert [event.partition for event in result.get_asset_materialization_events()] == [
-        torn.key(n) for n in range(4)
-    ]
+    assert [event.partition for event in of_table(result)] == [torn.key(n) for n in range(4)]
     for n in range(3):
         shown = {name: value.value for name, value in torn.metadata(n).items()}
         assert (shown["rows_written"], shown["dead_letters"], shown["dead_reasons"]) == (
@@ -87,6 +86,97 @@ def test_dead_letters_of_partitions_are_replayed(torn: World) -> None:
     }
     assert {e.check_name: e.passed for e in result.get_asset_check_evaluations()}["receipts"]
     assert torn.verdict().ok, str(torn.verdict())
+
+
+def test_the_asset_of_the_dead_letters(torn: World, tmp_path: Path) -> None:
+    """It has an event for each window, in the table's runs: how many, of which share, why. Its
+    check warns while there are some, says which event it is of, and can be made alone. A
+    dead-letter replay leaves what it can't make rows of, and one whose edit repairs the rest
+    leaves none.
+    """
+    dead = dg.AssetKey(["things_dead"])
+    check = dg.AssetCheckKey(dead, "dead_letters")
+
+    def shown(n: int) -> dict[str, Any]:
+        wanted = dg.AssetRecordsFilter(dead, asset_partitions=[torn.key(n)])
+        [record] = torn.instance.fetch_materializations(wanted, limit=1).records
+        assert record.asset_materialization is not None
+        return {name: v.value for name, v in record.asset_materialization.metadata.items()}
+
+    def verdict() -> dg.AssetCheckEvaluation:
+        record = torn.instance.get_latest_asset_check_evaluation_record(check)
+        assert record is not None
+        assert record.event is not None
+        assert record.event.dagster_event is not None
+        found = record.event.dagster_event.event_specific_data
+        assert isinstance(found, dg.AssetCheckEvaluation)
+        return found
+
+    assert torn.instance.get_materialized_partitions(dead) == {torn.key(0), torn.key(1)}
+    assert shown(0) == {
+        "dead_letters": 2,
+        "dead_ratio": 0.032258,
+        "dead_reasons": {"not_json": 1, "wrong_type": 1},
+        "window": "2026-01-05T00:00:00Z/2026-01-05T01:00:00Z",
+        "generation": 0,
+    }
+    assert (verdict().passed, verdict().severity) == (False, dg.AssetCheckSeverity.WARN)
+    checked, newest = (
+        verdict().target_materialization_data,
+        torn.instance.fetch_materializations(dead, limit=1),
+    )
+    assert checked is not None
+    assert checked.storage_id == newest.records[0].storage_id
+    assert "4 of 124 messages of the newest 2 windows became dead letters, 2 of them for" in str(
+        verdict().description
+    )
+    definition = torn.defs.resolve_asset_graph().get(dead)
+    assert definition.metadata["path"].value == f"{torn.spec.sink_path()}_dead"
+    loosen(torn)
+    assert replay_dead_letters(torn, 0, 1).success
+    for n in (0, 1):
+        assert (shown(n)["dead_reasons"], shown(n)["generation"]) == ({"not_json": 1}, 1)
+    (tmp_path / "fix.py").write_text(EDIT)
+    assert replay_dead_letters(torn, 0, 1, edit=str(tmp_path / "fix.py")).success
+    assert [shown(n)["dead_letters"] for n in (0, 1)] == [0, 0]
+    assert verdict().passed
+    job = dg.define_asset_job("alone", dg.AssetSelection.checks(check))
+    alone = dg.Definitions.merge(torn.defs, dg.Definitions(jobs=[job])).resolve_job_def("alone")
+    [evaluated] = alone.execute_in_process(instance=torn.instance).get_asset_check_evaluations()
+    assert (evaluated.asset_check_key, evaluated.passed) == (check, True)
+
+
+def test_some_dead_letters_may_be_expected(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Up to a share of the newest windows' messages, which the spec sets, they are no warning, and
+    the check says how many there are all the same.
+    """
+    world = World(tmp_path, instance, limits={"warn_dead_ratio": 0.05})
+    check = dg.AssetCheckKey(dg.AssetKey(["things_dead"]), "dead_letters")
+
+    def passes() -> bool:
+        record = instance.get_latest_asset_check_evaluation_record(check)
+        assert record is not None
+        assert record.event is not None
+        assert record.event.dagster_event is not None
+        found = record.event.dagster_event.event_specific_data
+        assert isinstance(found, dg.AssetCheckEvaluation)
+        assert "messages of the newest" in str(found.description)
+        return found.passed
+
+    world.fill(1)
+    world.send(0, 59, b"poison")
+    world.fill(1, first=1)
+    assert world.run(0).success
+    assert passes()
+    for _ in range(9):
+        world.send(1, 59, b"poison")
+    world.fill(1, first=2)
+    world.spec = world.spec.model_copy(
+        update={"limits": LimitsSpec(max_dead_ratio=None, warn_dead_ratio=0.05)}
+    )
+    world.load()
+    assert world.run(1).success
+    assert not passes()
 
 
 def _events(world: World) -> list[Any]:
@@ -162,21 +252,25 @@ def test_a_run_of_the_table_replays_dead_letters(torn: World) -> None:
 
 
 def test_micro_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Dead letters are replayed by their batch's name; the schedule's own runs go on."""
+    """The job replays the dead letters of the batches that it is started for, and of none
+    without.
+    """
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 6})
     for i in range(12):
         world.send(0, i, b'{"id": "5"}' if i % 6 == 0 else b'{"id": 1}', i % 2)
     assert world.batches().success
     loosen(world)
-    assert world.batches(replay_dead_letters="0/2").success
+    assert replay_dead_letters(world, 0, 1).success
     held = [c.receipt for c in world.sink.receipts()]
     assert [(r.generation, r.counts.dead, r.counts.rows) for r in held] == [(1, 0, 6), (1, 0, 6)]
     assert world.verdict().ok
     world.broker.delete_records(TopicPartition(TOPIC, 0), 1)
-    assert "1 of 2 windows was refused: batch-000000000" in failure_of(world.batches(replay="0/2"))
+    replaced = world.run(0, 1, on_committed="replace")
+    assert "1 of 2 windows was refused: batch-000000000" in failure_of(replaced)
     assert [c.receipt.generation for c in world.sink.receipts()] == [1, 2]
-    assert "replay_dead_letters excludes replay" in failure_of(
-        world.batches(replay_dead_letters="0", replay="1")
+    job = world.defs.resolve_job_def(dead_replay_job_name(world.spec))
+    without = job.execute_in_process(instance=instance, raise_on_error=False)
+    assert "the job things_replay_dead_letters is for partitions" in failure_of(without)
+    assert "stage, on_committed is for partitions" in failure_of(
+        world.batches(on_committed="replay_dead_letters", stage="value")
     )
-    assert "stage is for a dead-letter replay" in failure_of(world.batches(stage="value"))
-    assert TopicPartition(TOPIC, 0) in world.sent

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import dagster as dg
 import pytest
 import yaml
-from dagster.components.testing import DefsFolderSandbox, create_defs_folder_sandbox
+from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
 from jsonschema import Draft202012Validator
 
 from tests.assets.world import TOPIC, MemorySource, World
 from tests.config.test_settings import FIELDS
+from windrow import open_pipeline
 from windrow.assets.component import Attributes, KafkaTable
 from windrow.assets.definitions import defs
 from windrow.assets.factory import kafka_table
@@ -42,9 +45,10 @@ def test_orders_load() -> None:
     """
     loaded = defs()
     specs = {s.key.to_user_string(): s for s in loaded.resolve_all_asset_specs()}
-    assert set(specs) == {"kafka/shop.orders", "orders", "kafka/shop.customers", "customers"}
+    tables, topics = {"orders", "customers"}, {"kafka/shop.orders", "kafka/shop.customers"}
+    assert set(specs) == tables | topics | {f"{table}_dead" for table in tables}
     assert [d.asset_key.to_user_string() for d in specs["orders"].deps] == ["kafka/shop.orders"]
-    assert {"kafka", "spark", "delta"} <= set(specs["orders"].kinds)
+    assert {"kafka", "spark", "deltalake"} <= set(specs["orders"].kinds)
     assert loaded.resolve_schedule_def("orders_closed").cron_schedule == "1 * * * *"
     dg.Definitions.validate_loadable(loaded)
 
@@ -330,46 +334,72 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             section.update({"python": "a.py:f", "schema": "a.py:A"})
         elif above[:2] == ["transform", "steps"] and name not in STEPS_ALONE:
             step = attributes["transform"]["steps"][0]
-            of = above[-1] == "from"
-            kinds = [k for k in LOOKED_UP_IN if last in section_at(SOURCES[k]).known_keys() and of]
+            of, (first, *_) = above[2:3] == ["from"], [*above[3:], last]
+            kinds = [k for k in LOOKED_UP_IN if first in section_at(SOURCES[k]).known_keys() and of]
             source = dict(LOOKED_UP_IN[(kinds or ["table"])[0]])
             step.update({"lookup": "a", "key": {"a": "b"}, "take": {"a": "b"}, "from": source})
             section = source if of else step
+            for part in above[3:]:
+                section = section.setdefault(part, {})
         section[last] = value
         assert [error.message for error in SCHEMA.iter_errors(attributes)] == []
 
 
-@pytest.mark.parametrize(("one", "other"), [("pay-x", "pay_x"), ("pay", "pay")])
-def test_ids_that_become_one_name_are_refused(one: str, other: str) -> None:
-    """Two pipelines whose ids Dagster would write alike, or that have one id, are
-    refused with both files, not with a name of ours.
+@pytest.mark.parametrize(
+    ("one", "other", "key", "remedy", "mended"),
+    [
+        ("pay-x", "pay_x", None, "one of them another id", ("second", "more", None)),
+        ("pay", "pay", None, "one of them another id", ("second", "more", None)),
+        ("pay", "pay", "bank/pay", "one of them another id", ("second", "more", "bank/pay")),
+        ("pay", "fee", "pay", "{second} another dagster.key", ("second", "fee", "fees")),
+        ("a", "b", "a_dead", "{first} another dagster.key", ("first", "a", "c")),
+    ],
+)
+def test_ids_that_become_one_name_are_refused(
+    one: str, other: str, key: str | None, remedy: str, mended: tuple[str, str, str | None]
+) -> None:
+    """Two pipelines whose ids or asset keys Dagster would write alike, or that have the same, are
+    refused with both files, not with a name of ours; what the message advises helps.
     """
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
-        folders = []
-        for place, name in (("first", one), ("second", other)):
+
+        def pipeline(place: str, name: str, key: str | None) -> Path:
             attributes = {
                 "id": name,
                 "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
                 "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
                 "decode": {"schema": "tests.assets.things:Thing"},
                 "sink": {"path": f"lake/{place}"},
+                "dagster": {"key": key},
             }
             contents = {"type": "windrow.dagster.KafkaTable", "attributes": attributes}
-            folders.append(
-                sandbox.scaffold_component(
-                    component_cls=KafkaTable, defs_path=place, defs_yaml_contents=contents
-                )
+            return sandbox.scaffold_component(
+                component_cls=KafkaTable, defs_path=place, defs_yaml_contents=contents
             )
+
+        folders = [pipeline("first", one, None), pipeline("second", other, key)]
+        files = {folder.name: str(folder / "defs.yaml") for folder in folders}
         with pytest.raises(Exception) as caught, sandbox.build_all_defs():
             pass
-    chain = f"{caught.value} {caught.value.__cause__}"
-    for said in (
-        *(str(folder / "defs.yaml") for folder in folders),
-        one,
-        other,
-        "Give one of them another id",
+        chain = f"{caught.value} {caught.value.__cause__}"
+        do = f"Give {remedy.format(**files)}, or a code location of its own."
+        for said in (*files.values(), one, (key or other).removeprefix("bank/"), do):
+            assert said in chain
+        shutil.rmtree(Path(files[mended[0]]).parent)
+        pipeline(*mended)
+        with sandbox.build_all_defs() as built:
+            dg.Definitions.validate_loadable(built)
+
+
+@pytest.mark.parametrize("make", [kafka_table, open_pipeline])
+def test_the_path_of_a_spec_is_none_yet(make: Callable[[Any], object]) -> None:
+    """Who gives a path where a spec belongs is told how to make one of it."""
+    path = PROJECT / "windrow" / "assets" / "defs" / "orders" / "defs.yaml"
+    with pytest.raises(
+        SpecError, match=r"^A spec is needed, and this is a str\. .*load_spec\(PATH\)"
     ):
-        assert said in chain
+        make(str(path))
+    assert make(load_spec(str(path)))
 
 
 def test_client_properties_never_reach_the_ui(world: World) -> None:

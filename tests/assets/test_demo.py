@@ -16,8 +16,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.airflow.standalone import Standalone, until
 from windrow.assets.demo.sinks import SINKS
 
 pytestmark = [
@@ -156,6 +158,36 @@ def test_ui_shows_the_history_and_stop_ends_it(
         rest.join(60)
         assert [line for line in said if "warning" in line.lower()] == []
     assert "Nothing was running" in demo("stop", "--home", str(home)).stdout
+
+
+def test_airflow_beside_it(first: subprocess.CompletedProcess[str], home: Path) -> None:
+    """`make demo-airflow`: the day's backfill goes green, and no window is there twice; a
+    SIGTERM ends all that was started.
+    """
+    assert first.returncode == 0
+    command = [sys.executable, "-m", "tests.airflow.demo", str(home)]
+    how = {"env": ENV, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    started: list[psutil.Process] = []
+    with subprocess.Popen(command, cwd=PROJECT, text=True, **how) as shown:
+        try:
+            assert shown.stdout is not None
+            said = iter(shown.stdout.readline, "")
+            port = next(found[1] for line in said if (found := re.search(r"1:(\d+)/dags", line)))
+            airflow = Standalone(home, int(port))
+
+            def green() -> bool:
+                runs = airflow.runs("orders").values()
+                return sum(run["state"] == "success" for run in runs) >= 24
+
+            until(green, "24 green windows", 600)
+            started = psutil.Process(shown.pid).children(recursive=True)
+        finally:
+            shown.terminate()
+            shown.wait(120)
+    assert shown.returncode == 0
+    assert psutil.wait_procs(started, timeout=60)[1] == []
+    checked = demo("check", "--home", str(home))
+    assert "Nothing lost, nothing twice" in checked.stdout, checked.stdout
 
 
 QUERY = """{ assetNodeOrError(assetKey: {path: ["orders"]}) { __typename ... on AssetNode {

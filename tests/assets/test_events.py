@@ -11,7 +11,7 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
-from tests.assets.world import TOPIC, MemorySource, World
+from tests.assets.world import TOPIC, MemorySource, World, of_table
 from windrow.assets.factory import kafka_table
 from windrow.assets.partitions import partitions_of
 from windrow.assets.schedule import range_tags
@@ -51,9 +51,7 @@ def test_each_window_of_a_range_has_one_event(world: World) -> None:
     world.fill(3)
     result = world.run(0, 2)
     assert result.success
-    assert [e.partition for e in result.get_asset_materialization_events()] == [
-        world.key(n) for n in range(3)
-    ]
+    assert [e.partition for e in of_table(result)] == [world.key(n) for n in range(3)]
     assert [e.partition for e in events(world)] == [world.key(n) for n in range(3)]
 
 
@@ -73,7 +71,7 @@ def test_what_is_downstream_in_the_same_run_goes_on(world: World, last: int) -> 
 
     @dg.asset(
         deps=["things"],
-        partitions_def=partitions_of(world.spec.window),
+        partitions_def=partitions_of(world.spec),
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
     def hourly_sum(context: dg.AssetExecutionContext) -> None:
@@ -114,9 +112,8 @@ def test_the_code_version_says_what_made_the_rows(world: World) -> None:
     world.fill(1)
     assert world.run(0).success
     [first] = events(world)
-    assert (
-        first.tags["dagster/code_version"] == world.defs.resolve_all_asset_specs()[0].code_version
-    )
+    specs = {spec.key: spec for spec in world.defs.resolve_all_asset_specs()}
+    assert first.tags["dagster/code_version"] == specs[first.asset_key].code_version
     assert status(world) == "FRESH"
     kept = world.spec
     tuned = kept.limits.model_copy(update={"max_dead_ratio": 0.1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import dagster as dg
@@ -34,9 +35,9 @@ def away(*_: object) -> object:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(world: World) -> None:
     """One retry, at once."""
-    monkeypatch.setattr("windrow.assets.failures.RETRY", dg.RetryPolicy(max_retries=1, delay=0))
+    world.retry(1)
 
 
 def test_a_refused_window_fails_with_its_sentence_alone(world: World) -> None:
@@ -102,6 +103,22 @@ def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(
     assert world.attempts == 2
     assert "The broker is away" in data.error.message
     assert list(data.error.stack) == []
+
+
+def test_a_place_that_can_not_be_used_is_no_bug(
+    world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """A folder that the run may not write to is named, with what to do, as by the command."""
+
+    def locked(*_: object) -> object:
+        raise PermissionError(errno.EACCES, "Permission denied", "/lake/things")
+
+    monkeypatch.setattr("windrow.resources.ledger.open_ledger", locked)
+    world.load()
+    data = failure(world.run(0))
+    assert "/lake/things can't be used: Permission denied" in data.error.message
+    assert "bug" not in data.error.message
+    assert shown(data)["do"].endswith("; then materialize it again.")
 
 
 def test_a_bug_is_not_tried_again(

@@ -68,9 +68,9 @@ def of_shops(days: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
 
 
 class Watched:
-    """A window, or a table of micro-batches, whose automation condition is `eager`."""
+    """A window, of a table whose automation condition is `eager`."""
 
-    def __init__(self, defs: dg.Definitions, instance: dg.DagsterInstance, key: str | None) -> None:
+    def __init__(self, defs: dg.Definitions, instance: dg.DagsterInstance, key: str) -> None:
         eager = dg.AutomationCondition.eager()
         assets = [
             asset.map_asset_specs(lambda s: s.replace_attributes(automation_condition=eager))
@@ -122,7 +122,7 @@ def test_a_looked_up_asset_is_upstream_and_nothing_more(
     world.spec = World.spec_of(tmp_path, transform=named, **over)
     world.load()
     defs = dg.Definitions.merge(world.defs, dg.Definitions([made]))
-    watched = Watched(defs, instance, None if batch else world.key(0))
+    watched = Watched(defs, instance, world.key(0))
     above = dg.AssetSelection.assets(THINGS).upstream()
     assert SHOPS in above.resolve(defs.resolve_asset_graph())
     assert watched.stale() == []
@@ -139,6 +139,7 @@ def test_a_looked_up_asset_is_upstream_and_nothing_more(
         assert watched.stale() == []
 
 
+@pytest.mark.long
 def test_an_edge_from_it_would_do_more(instance: dg.DagsterInstance) -> None:
     """Why something stands between: Dagster takes an asset without partitions for new input, also
     by a mapping of all partitions. A window is stale as soon as the edge is there, and each time

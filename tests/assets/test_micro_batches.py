@@ -1,15 +1,25 @@
 """Micro-batches under Dagster: what a run commits, what it shows, and what the schedule does."""
 
-from __future__ import annotations
+# No postponed annotations here: Dagster reads those of the decorated functions itself.
 
+import re
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
+# not among the public names; dagster is pinned to 1.13
+from dagster._core.errors import DagsterExecutionInterruptedError
+from sqlalchemy.exc import IntegrityError
+
+from tests.assets.conftest import instance_in
+from tests.assets.test_window_asset import failure_of
 from tests.assets.ticks import ask
-from tests.assets.world import TOPIC, World, hour
+from tests.assets.world import World, hour
+from windrow.assets.names import batches_name
 from windrow.assets.schedule import (
     BATCH_REFUSED,
     BATCHES_DONE,
@@ -18,6 +28,7 @@ from windrow.assets.schedule import (
     STILL_GOING,
 )
 from windrow.ingest.errors import RefusedError
+from windrow.ingest.sinks import commit_loop
 
 SIX_AT_ONCE = {"grid": "batch", "every": "*/2 * * * *", "max_records": 6}
 
@@ -38,6 +49,11 @@ def committed(world: World) -> list[int]:
     return [int(str(c.receipt.window.start)) for c in world.sink.receipts()]
 
 
+def keys(world: World) -> list[str]:
+    """The partitions of the table, as Dagster has them."""
+    return list(world.instance.get_dynamic_partitions(batches_name(world.spec)))
+
+
 def tick(world: World, at: datetime) -> dg.RunRequest | str:
     found = ask(world, "things_waiting", at)
     return found if isinstance(found, str) else found[0]
@@ -51,6 +67,8 @@ def test_a_run_drains_what_is_waiting(world: World) -> None:
     result = world.batches()
     assert result.success
     assert committed(world) == [0, 1, 2, 3]
+    assert keys(world) == [world.key(n) for n in range(4)] == sorted(world.green())
+    assert [world.metadata(n)["batch"].value for n in range(4)] == [0, 1, 2, 3]
     shown = world.shown()
     assert [s["batch"] for s in shown] == [0, 1, 2, 3]
     assert [s["window"] for s in shown[:2]] == ["batch-000000000", "batch-000000001"]
@@ -86,47 +104,54 @@ def test_all_of_a_run_has_its_id(world: World) -> None:
     ]
 
 
-def test_replays_are_named(world: World) -> None:
-    """`replay` replaces exactly the named batches, from the same offsets, and nothing
-    else is cut.
-    """
+def test_a_run_of_partitions_reports_or_replaces_what_is_there(world: World) -> None:
+    """It reports the batches, or replaces exactly these from the same offsets, and cuts none."""
     put(world, 20)
     assert world.batches().success
     before = {c.receipt.window: c.receipt for c in world.sink.receipts()}
     put(world, 3)
-    assert world.batches(replay="1/3").success
+    assert world.run(1, 2).success
+    assert world.metadata(1)["recovered"].value
+    assert {c.receipt.window: c.receipt for c in world.sink.receipts()} == before
+    assert world.run(1, 2, on_committed="replace").success
     after = {c.receipt.window: c.receipt for c in world.sink.receipts()}
     assert [r.generation for r in after.values()] == [0, 1, 1, 0]
     assert {w: r.digest for w, r in after.items()} == {w: r.digest for w, r in before.items()}
-    assert world.batches(replay="batch-000000000").success
-    assert [c.receipt.generation for c in world.sink.receipts()] == [1, 1, 1, 0]
+    assert len(keys(world)) == 4
+    assert world.batches().success
+    assert world.verdict().ok
 
 
 @pytest.mark.parametrize(
-    ("config", "why"),
+    ("partition", "config", "why"),
     [
-        ({"replay": "x"}, "'x' is not a micro-batch"),
-        ({"replay": "7/3"}, "has no window in it"),
-        ({"accept_fewer": True}, "accept_fewer is for replays only"),
-        ({"replay": "9"}, "was not cut yet"),
+        (None, {"on_committed": "replace"}, "on_committed is for partitions"),
+        (None, {"accept_fewer": True}, "accept_fewer is for partitions"),
+        ("batch-000000009", {}, "was not cut yet"),
+        ("batch-9", {}, "The partition 'batch-9' is no micro-batch"),
+        ("batch-\u0663", {}, "is no micro-batch"),
+        ("things/batch", {"on_committed": "replace"}, "is no micro-batch"),
     ],
 )
 def test_options_that_say_nothing_are_refused(
-    world: World, config: dict[str, object], why: str
+    world: World, partition: str | None, config: dict[str, object], why: str
 ) -> None:
     """What can't be done is said at once, and not retried; no option is accepted and ignored."""
     put(world, 2)
-    result = world.batches(**config)
-    assert not result.success
-    [failed] = [e for e in result.get_step_failure_events() if e.step_key == "things"]
-    assert why in failed.step_failure_data.error_display_string
-    assert world.attempts == 1
+    if partition is None:
+        result = world.batches(**config)
+    else:
+        world.instance.add_dynamic_partitions(batches_name(world.spec), [partition])
+        result = world.run_range(partition, partition, **config)
+    assert why in failure_of(result)
+    assert world.attempts <= 1
     assert committed(world) == []
 
 
-def test_a_refused_batch_waits_for_a_person(world: World) -> None:
-    """The schedule leaves a refused batch, and all behind it, alone until a person has
-    run the job again.
+@pytest.mark.parametrize("by_partition", [False, True])
+def test_a_refused_batch_waits_for_a_person(world: World, *, by_partition: bool) -> None:
+    """The schedule leaves a refused batch, and all behind it, alone until a person has run
+    the job again, or the batch's partition, which says why it is refused.
     """
     put(world, 6)
     for _ in range(20):
@@ -137,12 +162,26 @@ def test_a_refused_batch_waits_for_a_person(world: World) -> None:
     assert [s["batch"] for s in world.shown()] == [0]
     run = world.instance.get_run_by_id(result.run_id)
     assert run is not None
-    assert run.tags[REFUSED_TAG] == "things/batch"
+    assert run.tags[REFUSED_TAG] == "batch-000000001"
+    assert keys(world) == ["batch-000000000", "batch-000000001"]
+    wanted = dg.AssetRecordsFilter(dg.AssetKey(["things"]), asset_partitions=["batch-000000001"])
+    [seen] = world.instance.fetch_observations(wanted, limit=9).records
+    assert seen.asset_observation is not None
+    assert "6 of 6 messages refused" in str(seen.asset_observation.metadata["refused"].value)
     assert tick(world, hour(1)) == BATCH_REFUSED
     world.relax(max_dead_ratio=1.0)
+    if by_partition:  # as the UI starts it: not by the pipeline's own job
+        job = world.defs.resolve_implicit_global_asset_job_def()
+        assert job.execute_in_process(
+            instance=world.instance,
+            asset_selection=[dg.AssetKey(["things"])],
+            partition_key=world.key(1),
+        ).success
+    else:
+        assert world.batches().success
+    assert isinstance(tick(world, hour(1, 2)), dg.RunRequest)
     assert world.batches().success
     assert world.verdict().ok
-    assert isinstance(tick(world, hour(1, 2)), dg.RunRequest)
 
 
 def test_an_end_that_is_reached(world: World, tmp_path: Path) -> None:
@@ -184,7 +223,7 @@ def test_a_refusal_before_the_first_batch_is_told(
     def refused(*_: object) -> object:
         raise RefusedError("A record of the ledger is damaged", "setup", "Restore it.")
 
-    monkeypatch.setattr("windrow.assets.micro_batches.pipeline_of", refused)
+    monkeypatch.setattr("windrow.assets.window_asset.pipeline_of", refused)
     [failed] = world.batches().get_step_failure_events()
     said = failed.step_failure_data.error_display_string
     assert "A record of the ledger is damaged" in said
@@ -196,7 +235,7 @@ def test_a_refused_replay_is_in_nobodys_way(world: World) -> None:
     put(world, 6)
     assert world.batches().success
     world.broker.delete_records(next(iter(world.sent)), 2)
-    assert not world.batches(replay="0").success
+    assert not world.run(0, on_committed="replace").success
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
 
 
@@ -235,7 +274,8 @@ def test_the_check_sees_what_dagster_shows_of_batches(world: World) -> None:
         "window": "batch-000000001",
         "receipt": dg.MetadataValue.json({"digest": "x", "generation": 7, "attempt": "y"}),
     }
-    world.instance.report_runless_asset_event(dg.AssetMaterialization("things", metadata=older))
+    shown = dg.AssetMaterialization("things", partition=world.key(1), metadata=older)
+    world.instance.report_runless_asset_event(shown)
     put(world, 2)
     [told] = [
         e for e in world.batches().get_asset_check_evaluations() if e.check_name == "receipts"
@@ -246,8 +286,145 @@ def test_the_check_sees_what_dagster_shows_of_batches(world: World) -> None:
     )
 
 
-def test_partitions_are_no_matter_of_batches(world: World) -> None:
-    """The table has no partitions, and its topic is what it comes from."""
-    [table] = [s for s in world.defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["things"])]
-    assert table.partitions_def is None
-    assert [d.asset_key for d in table.deps] == [dg.AssetKey(["kafka", TOPIC])]
+def test_a_batch_that_its_run_could_not_show_is_shown_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 A run commits a batch, adds its partition, and is killed. 2 The next one shows that batch
+    first, once, from its receipt, and drains what is waiting.
+    """
+
+    def killed(*_: object, **__: object) -> None:
+        raise DagsterExecutionInterruptedError
+
+    put(world, 9)
+    with monkeypatch.context() as patched:
+        patched.setattr("windrow.assets.micro_batches.show", killed)
+        assert not world.batches().success
+    assert (committed(world), keys(world), world.green()) == ([0], [world.key(0)], set())
+    for _ in range(2):
+        assert world.batches().success
+    assert [(s["batch"], "recovered" in s) for s in world.shown()] == [(0, True), (1, False)]
+    assert world.verdict().ok
+
+
+def test_a_dagster_that_is_new_has_the_partitions_of_the_receipts(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain adds the partitions that Dagster lacks, in their order, also those of batches that
+    the command has committed; it shows the newest ones, and a run of partitions the others.
+    """
+    monkeypatch.setattr("windrow.assets.micro_batches.NEWEST", 2)
+    put(world, 20)
+    assert world.batches().success
+    (folder := tmp_path / "new").mkdir()
+    with instance_in(folder) as new:
+        world.instance = new
+        assert world.batches().success
+        assert keys(world) == [world.key(n) for n in range(4)]
+        assert world.green() == {world.key(2), world.key(3)}
+        assert world.run(0, 1).success
+        assert len(world.green()) == 4
+    assert world.verdict().ok
+
+
+def test_the_newest_batches_are_partitions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older ones are taken out of Dagster's list as new ones come; their events stay."""
+    monkeypatch.setattr("windrow.assets.micro_batches.PARTITIONS", 3)
+    put(world, 20)
+    assert world.batches().success
+    assert keys(world) == [world.key(n) for n in range(1, 4)]
+    put(world, 1)
+    assert world.batches().success
+    assert keys(world) == [world.key(n) for n in range(2, 5)]
+    assert [s["batch"] for s in world.shown()] == [0, 1, 2, 3, 4]
+
+
+def test_two_runs_add_one_partition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that another run adds at the same moment is no failure."""
+    put(world, 8)
+    add, look = world.instance.add_dynamic_partitions, world.instance.get_dynamic_partitions
+
+    def late(name: str, wanted: Sequence[str]) -> None:
+        """Dagster has looked which ones are there before the other run adds them."""
+        if wanted and wanted[0] not in look(name):
+            add(name, wanted[:1])
+            raise IntegrityError("INSERT", {}, Exception("UNIQUE constraint failed"))
+        add(name, wanted)
+
+    monkeypatch.setattr(world.instance, "add_dynamic_partitions", late)
+    assert world.batches().success
+    assert keys(world) == [world.key(0), world.key(1)]
+
+
+@pytest.mark.parametrize("other", ["drain", "partition"])
+def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    """1 A run has read the first batch. 2 Another one drains, or is a run of that very partition,
+    and ends. 3 The first one goes on.
+
+    Each batch is in the table once, and each is green.
+    """
+    put(world, 20)
+    world.instance.add_dynamic_partitions(batches_name(world.spec), [world.key(0)])
+    met = list[str]()
+
+    def meet(point: str) -> None:
+        if point == "commit.before" and not met:
+            met.append(point)
+            assert (world.batches() if other == "drain" else world.run(0)).success
+
+    monkeypatch.setattr(commit_loop, "crash_point", meet)
+    assert world.batches().success
+    assert met
+    assert committed(world) == [0, 1, 2, 3]
+    assert sorted(world.green()) == keys(world) == [world.key(n) for n in range(4)]
+    assert world.verdict().ok, world.verdict()
+
+
+def test_a_history_without_partitions_stays(world: World) -> None:
+    """Events of batches from before they were partitions stay in the table's history, are in
+    nobody's way, and the newest batches get an event each.
+    """
+    put(world, 12)
+    for n in range(2):
+        before = dg.AssetMaterialization("things", metadata={"batch": n, "of": "before"})
+        world.instance.report_runless_asset_event(before)
+    assert world.batches().success
+    assert [(s["batch"], s.get("of")) for s in world.shown()] == [
+        (0, "before"),
+        (1, "before"),
+        (0, None),
+        (1, None),
+    ]
+    assert sorted(world.green()) == keys(world) == [world.key(0), world.key(1)]
+
+
+def test_downstream_assets_have_the_batches_as_partitions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's example: an asset with the table's partitions is asked for each batch once it is
+    committed, by Dagster's own condition, and again when the batch was replaced; one without
+    takes all.
+    """
+    monkeypatch.setattr("windrow.load_spec", lambda path: world.spec)
+    page = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text(encoding="utf-8")
+    [typed] = re.findall(r"```python\n(# batches.py\n.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"__file__": "batches.py"}
+    exec(compile(typed, "dagster.md", "exec", dont_inherit=True), names)
+    sessions, total = names["sessions"], names["total"]
+    defs = dg.Definitions.merge(world.defs, dg.Definitions(assets=[sessions, total]))
+
+    def asked(cursor: Any = None) -> Any:
+        return dg.evaluate_automation_conditions(defs, world.instance, cursor=cursor)
+
+    first = asked()
+    put(world, 9)
+    assert world.batches().success
+    second = asked(first.cursor)
+    assert second.get_requested_partitions(sessions.key) == {world.key(0), world.key(1)}
+    assert second.get_num_requested(total.key) == 1
+    for key in (world.key(0), world.key(1)):
+        assert dg.materialize([sessions], instance=world.instance, partition_key=key).success
+    third = asked(second.cursor)
+    assert third.get_num_requested(sessions.key) == 0
+    assert world.run(1, on_committed="replace").success
+    assert asked(third.cursor).get_requested_partitions(sessions.key) == {world.key(1)}

@@ -20,7 +20,7 @@ from windrow.assets.partitions import (
     earlier,
     key_of,
     key_ranges,
-    partitions_of,
+    partitions_in_time,
     windows_of,
 )
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -82,14 +82,14 @@ def test_first_partition_is_the_spec_start(grid: str, key: str) -> None:
     """The first partition is the window at the spec's start, in UTC; a cron grid's keys
     tell the minute.
     """
-    assert partitions_of(window(grid)).get_first_partition_key() == key
+    assert partitions_in_time(window(grid)).get_first_partition_key() == key
 
 
 @pytest.mark.parametrize("grid", CRONS)
 def test_dagster_cuts_time_as_the_grid_does(grid: str) -> None:
     """Dagster's partitions and the grid's windows are the same ones, irregular ones too."""
     starts = starts_of(grid, 60)
-    partitions = partitions_of(window(grid))
+    partitions = partitions_in_time(window(grid))
     assert partitions.get_partition_keys(current_time=starts[-1]) == [
         key_of(window(grid), s) for s in starts[:-1]
     ]
@@ -194,7 +194,7 @@ def test_key_ranges_cover_the_keys_and_nothing_else(grid: str, numbers: set[int]
     covered: list[int] = []
     for s in found:
         begin, last = (
-            labels.index(partitions_of(window(grid)).time_window_for_partition_key(k).start)
+            labels.index(partitions_in_time(window(grid)).time_window_for_partition_key(k).start)
             for k in (s.start, s.end)
         )
         ns = list(range(begin, last + 1))

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -150,6 +153,37 @@ def test_a_run_reads_the_splits_that_its_source_enumerates(world: World) -> None
     assert [split for reader in world.kept for split in reader.splits] == [
         split for splits in source.given.values() for split in splits
     ]
+
+
+class CountedLedger:
+    """The pipeline's ledger; counts what it is asked."""
+
+    def __init__(self, world: World) -> None:
+        self._ledger, self.asked = open_ledger(world.spec.state_url()), Counter[tuple[Any, ...]]()
+
+    def __getattr__(self, name: str) -> Any:
+        def ask(*of: Any, **more: Any) -> Any:
+            self.asked[name, *(each for each in of if isinstance(each, Window | datetime))] += 1
+            return getattr(self._ledger, name)(*of, **more)
+
+        return ask
+
+
+def test_a_run_asks_its_ledger_for_a_window_once(world: World) -> None:
+    """The plan of each window, and the boundary under each label, are asked for once: the
+    source that enumerates splits is told them.
+    """
+    world.fill(3)
+    counted = CountedLedger(world)
+    resource = SimpleNamespace(ledger=lambda: counted)
+    defs = standing_on(world.defs, {ledger_key(world.spec): resource})
+    tags = range_tags(dg.PartitionKeyRange(world.key(0), world.key(2)))
+    job = defs.resolve_job_def("things_windows")
+    assert job.execute_in_process(instance=world.instance, tags=tags).success
+    of_windows = [n for (name, *_), n in counted.asked.items() if name in {"plan", "pins"}]
+    of_labels = [n for (name, *_), n in counted.asked.items() if name == "boundary"]
+    assert of_windows == [1, 1, 1]
+    assert of_labels == [1, 1, 1, 1]
 
 
 def test_splits_that_leave_messages_out_are_refused(world: World) -> None:

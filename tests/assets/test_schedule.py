@@ -132,6 +132,9 @@ def test_a_refused_window_blocks_no_other(world: World) -> None:
     assert not world.run(1, 3).success
     assert world.green() == {world.key(2)}
     assert tick(world, hour(5, 5)) == [(world.key(0), world.key(0)), (world.key(4), world.key(4))]
+    done(world, 0, 4)
+    refused = f"{world.key(1)}, {world.key(3)}"
+    assert tick(world, hour(5, 5)) == f"A person decides about what was refused: {refused}."
 
 
 def test_a_refused_window_holds_back_those_that_can_only_come_behind_it(
@@ -147,6 +150,11 @@ def test_a_refused_window_holds_back_those_that_can_only_come_behind_it(
     world.fill(1, first=2)
     assert not world.run(1).success
     assert tick(world, hour(3, 5)) == [(world.key(0), world.key(0))]
+    done(world, 0)
+    assert tick(world, hour(3, 5)) == (
+        f"A person decides about what was refused: {world.key(1)}. Behind the first one, 1 later"
+        " window can only follow in order."
+    )
 
 
 def assert_it_fails_and_is_asked_for_again(world: World) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from base64 import b64decode
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 import dagster as dg
 import msgspec
 
 from tests.assets.world import TOPIC, World, hour
-from windrow.assets.summary import COLOURS, bars_of, picture, summary
+from windrow.assets.summary import COLOURS, LONGEST, bars_of, picture, summary
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.receipt import Committed
@@ -29,8 +29,8 @@ def said(world: World, n: int) -> str:
 def drawn(address: str) -> dict[str, int]:
     """The number of lines of each colour in a picture."""
     scheme, _, data = address.partition(",")
-    assert scheme == "data:image/svg+xml;base64"
-    root = ET.fromstring(b64decode(data))
+    assert scheme == "data:image/svg+xml"
+    root = ET.fromstring(unquote(data))
     names = {colour: name for name, colour in COLOURS.items()}
     return {
         names[str(path.get("stroke"))]: str(path.get("d")).count("M")
@@ -51,21 +51,21 @@ def test_what_happened_is_said_first(tmp_path: Path, instance: dg.DagsterInstanc
     world.broker.delete_records(TopicPartition(TOPIC, 1), 10)
     assert world.run(0, 1).success
     assert said(world, 0) == (
-        "**50 rows** of 50 messages are in the table. **Messages may be missing**, see `partial`."
-        " Its hours are over in every topic-partition."
+        "**50 rows** of 50 messages are in the table. **Messages may be lost**, see `partial`."
+        " Complete: its hours are over in every topic-partition."
     )
     assert re.fullmatch(
         r"\*\*61 rows\*\* of 62 messages are in the table\. \*\*1 dead letter\*\* \(most: `.+`\);"
-        r" 1 message of earlier windows, late\. Its hours are over in every topic-partition;"
-        r" 60 offsets behind it, the first 4 days, 2:00:00 old\.",
+        r" 1 message of earlier windows, late\. Complete: its hours are over in every"
+        r" topic-partition\. Behind it 60 offsets were unread then, the oldest 4 d 2 h old\.",
         said(world, 1),
     )
-    image = re.search(r"\((data:[^)]+)\)", str(world.metadata(1)["summary"].value))
+    image = re.search(r"\(<(data:[^<>]+)>\)", str(world.metadata(1)["summary"].value))
     assert image is not None
     assert drawn(image[1]) == {"committed": 2, "late": 1, "dead": 1}
     assert world.run(0).success
     assert said(world, 0).startswith("**50 rows** of 50 messages are in the table, by an earlier")
-    assert "Its hours are over, and 1 message of its hours came in later windows." in said(world, 0)
+    assert "Late: its hours are over, and 1 message of its hours came" in said(world, 0)
 
 
 def test_a_window_without_messages_has_no_picture(world: World) -> None:
@@ -74,15 +74,16 @@ def test_a_window_without_messages_has_no_picture(world: World) -> None:
     world.fill(1, first=2)
     assert world.run(1).success
     assert world.metadata(1)["summary"].value == (
-        "**0 rows** of 0 messages are in the table. No message was refused, none is late or"
-        " missing. Its hours are over in every topic-partition; 60 offsets behind it, the first 4"
-        " days, 2:00:00 old."
+        "**0 rows** of 0 messages are in the table. No message was late, refused or lost."
+        " Complete: its hours are over in every topic-partition. Behind it 60 offsets were unread"
+        " then, the oldest 4 d 2 h old."
     )
 
 
-def test_a_picture_stays_small(world: World) -> None:
-    """Of many topic-partitions with the longest names those with trouble are drawn, and an
-    event gets less than 4 kB more; a single dead letter among millions is seen.
+def test_a_summary_is_shown_where_it_stands(world: World) -> None:
+    """Of many topic-partitions with the longest names those with trouble are drawn, and only so
+    many that Dagster shows the summary itself, not a link to it; a single dead letter among
+    millions is seen.
     """
     world.fill(1)
     assert world.run(0).success
@@ -95,12 +96,17 @@ def test_a_picture_stays_small(world: World) -> None:
         for n in range(1000)
     ]
     receipt = msgspec.structs.replace(held, splits=tuple(splits))
-    bars = bars_of(receipt)
-    assert [label for label, _ in bars][-1] == f"{'t' * 20}[999]"
-    assert (len(bars), {parts["dead"] for _, parts in bars}) == (16, {1})
-    assert drawn(picture(bars)) == dict.fromkeys(COLOURS, 16)
-    result = Result(Committed(receipt, 1), recovered=False)
-    assert len(summary(result, Lag(0, 0.0, 0, 0, ()), None)) < 4096
+    bars = bars_of(receipt, 4)
+    assert ([label for label, _ in bars][-1], {parts["dead"] for _, parts in bars}) == ("999", {1})
+    assert drawn(picture(bars)) == dict.fromkeys(COLOURS, 4)
+    other = msgspec.structs.replace(splits[-1], topic="u" * 249)
+    receipt = msgspec.structs.replace(receipt, splits=(*splits, other))
+    assert bars_of(receipt, 1)[-1][0] == f"{'u' * 20}[999]"
+    text = summary(Result(Committed(receipt, 1), recovered=False), Lag(0, 0.0, 0, 0, ()), None)
+    assert text.count("%3C/text") > 3
+    assert len(text) <= LONGEST == 999
+    small = summary(Result(Committed(held, 1), recovered=False), None, None)
+    assert drawn(small.partition("(<")[2].rstrip(">)")) == {"committed": 2}
 
 
 def test_a_red_window_says_why_and_what_to_do(world: World) -> None:
@@ -114,8 +120,8 @@ def test_a_red_window_says_why_and_what_to_do(world: World) -> None:
     event = record.asset_observation
     assert event is not None
     assert (event.partition, "refused" in event.metadata) == (world.key(1), False)
-    assert event.description == (
-        "Failed: Window 2026-01-05T01:00:00Z of things is not closed yet (plan). Run it at"
-        " 2026-01-05T02:05:00Z or later."
+    assert event.description == "Failed"
+    assert (
+        event.metadata["failed"].value == "Window 2026-01-05T01:00:00Z of things is not closed yet"
     )
     assert event.metadata["do"].value == "Run it at 2026-01-05T02:05:00Z or later."

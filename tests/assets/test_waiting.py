@@ -22,7 +22,7 @@ class Downstream:
         self.cursor: str | None = None
         self.summed: list[str] = []
 
-        @dg.asset(deps=[table_key(world.spec)], partitions_def=partitions_of(world.spec.window))
+        @dg.asset(deps=[table_key(world.spec)], partitions_def=partitions_of(world.spec))
         def hourly_sum(context: dg.AssetExecutionContext) -> None:
             self.summed.append(context.partition_key)
 
@@ -45,6 +45,7 @@ class Downstream:
             resources=resources,
         ) as context:  # as Dagster's daemon does
             data = self.sensor.evaluate_tick(context)
+        self.said = data.skip_message or ""
         if saved and data.cursor is not None:
             self.cursor = data.cursor
         return list(data.run_requests or [])
@@ -60,15 +61,16 @@ def downstream(world: World) -> Downstream:
 
 def test_it_waits_until_the_hours_are_over_everywhere(world: World, downstream: Downstream) -> None:
     """A committed window is not enough: only once all topic-partitions were seen past
-    its end its partition is asked for, once.
+    its end its partition is asked for, once; a tick without one says who holds it back.
     """
     world.fill(3)
     assert world.run(0, 2).success
     assert downstream.keys() == [world.key(0), world.key(1)]
     assert downstream.keys() == []
+    assert "hold the watermark at 2026-01-05T02:00:00Z" in downstream.said
     world.fill(1, first=3)
     assert world.run(3).success
-    assert downstream.keys() == []  # the end of hour 2 was frozen when nobody was seen past it
+    assert downstream.keys() == [world.key(2)]
 
 
 def test_what_it_asks_for_runs(world: World, downstream: Downstream) -> None:
@@ -154,13 +156,13 @@ def test_other_partitions_are_refused(world: World) -> None:
     daily = asset(dg.DailyPartitionsDefinition("2026-01-05"))
     assert "downstream can't wait for windows of things" in refused(daily)
     assert "but Daily, starting 2026-01-05 UTC" in refused(daily)
-    assert "partitions_def=partitions_of(spec.window)" in refused(daily)
+    assert "partitions_def=partitions_of(spec)" in refused(daily)
     assert "but none" in refused(asset(None))
     later = asset(dg.HourlyPartitionsDefinition("2026-01-06-00:00"))
     assert "starting 2026-01-06" in refused(later)
     with pytest.raises(SpecError):
-        when_complete(world.spec, [asset(partitions_of(world.spec.window)), daily])
+        when_complete(world.spec, [asset(partitions_of(world.spec)), daily])
     plain = dg.Definitions(assets=[daily]).resolve_implicit_global_asset_job_def()
     assert "can't wait for windows" in refused(plain)
     when_complete(world.spec, asset(dg.HourlyPartitionsDefinition("2025-01-01-00:00")))
-    when_complete(world.spec, [asset(partitions_of(world.spec.window))])
+    when_complete(world.spec, [asset(partitions_of(world.spec))])

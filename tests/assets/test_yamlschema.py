@@ -120,7 +120,7 @@ def test_each_named_grid_is_known_everywhere(grid: str) -> None:
         },
         Path("/tmp"),
     )
-    key = partitions_of(spec.window).get_first_partition_key()
+    key = partitions_of(spec).get_first_partition_key()
     assert [window.span[0] for _, window in windows_of(spec, [str(key)]) if window.span] == [
         in_time(spec.window).start
     ]

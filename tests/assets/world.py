@@ -12,15 +12,17 @@ import dagster as dg
 from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table
-from windrow.assets.names import SPARK_KEY, job_name, kafka_key, ledger_key, sink_key
+from windrow.assets.names import job_name, kafka_key, ledger_key, sink_key, spark_key
 from windrow.assets.partitions import key_of
 from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import Connection
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import OpenTransactionError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.model.window import Window
@@ -45,6 +47,12 @@ PARTITIONS = 2
 def hour(n: int, minute: int = 0) -> datetime:
     """The n-th hour of the pipeline."""
     return START + timedelta(hours=n, minutes=minute)
+
+
+def of_table(result: dg.ExecuteInProcessResult) -> list[dg.DagsterEvent]:
+    """A run's materializations of the table, without those of its dead letters."""
+    events = result.get_asset_materialization_events()
+    return [event for event in events if event.asset_key == dg.AssetKey(["things"])]
 
 
 def ranges(offsets: dg.TableMetadataValue) -> dict[str, dict[str, list[int]]]:
@@ -161,7 +169,7 @@ class World:
         resources = {
             kafka_key(self.spec): MemorySource(self),
             sink_key(self.spec): MemoryTable(self),
-            SPARK_KEY: self.tasks,
+            spark_key(self.spec): self.tasks,
         }
         self.defs = kafka_table(self.spec, resources, Clock(lambda: self.now, self.sleep))
 
@@ -205,7 +213,8 @@ class World:
 
     def key(self, n: int) -> str:
         """The n-th partition key."""
-        return key_of(self.spec.window, hour(n))
+        window = self.spec.window
+        return label_text(n) if window.is_batch else key_of(in_time(window), hour(n))
 
     def minute_of(self, tp: TopicPartition, offset: int) -> int:
         """The minute of the pipeline's time in which a message is stamped."""
@@ -213,7 +222,7 @@ class World:
         return (entry.timestamp - int(START.timestamp() * 1000)) // 60_000
 
     def run(self, first: int, last: int | None = None, **config: Any) -> dg.ExecuteInProcessResult:
-        """The hours first..last in one run, both included."""
+        """The hours or micro-batches first..last in one run, both included."""
         return self.run_range(self.key(first), self.key(first if last is None else last), **config)
 
     def run_range(self, first: str, last: str, **config: Any) -> dg.ExecuteInProcessResult:
@@ -231,8 +240,15 @@ class World:
         )
         self.load()
 
+    def retry(self, times: int, wait: float = 0) -> None:
+        """So many retries from now on, after so many seconds."""
+        block = {"retries": times, "retry_wait": timedelta(seconds=wait)}
+        dagster = self.spec.dagster.model_copy(update=block)
+        self.spec = self.spec.model_copy(update={"dagster": dagster})
+        self.load()
+
     def batches(self, **config: Any) -> dg.ExecuteInProcessResult:
-        """One run of a pipeline of micro-batches."""
+        """One run of a pipeline of micro-batches, without a partition."""
         job = self.defs.resolve_job_def(job_name(self.spec))
         ops = {"ops": {"things": {"config": config}}} if config else {}
         return job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=ops)

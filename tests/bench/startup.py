@@ -1,28 +1,44 @@
-"""How soon Spark's first task begins: by a Spark of the run's own, with Java's archive
-of its classes and without, and on one that is up.
+"""How soon Spark's first task begins, and how long the command takes for a small window: by a
+Spark of the run's own, with Java's archive of its classes and without, and on one that is up.
 
 `python -m tests.bench.startup [ROUNDS]`; `make setup` has made the archive. It is
 counted from where a run asks for it, in a process of its own each time, whose loading
 of Spark's client counts; the ways alternate. On a server (`windrow spark run`) there is
 a first client, whose workers are new, and a next one, which finds them warm; either has
 later runs.
+
+A window of the command has 3,600 messages on the embedded broker, and goes into a Delta table;
+the command is timed from its start to its end. A fresh machine has windrow and its packages as
+pip installs them, with their bytecode, and nothing of what `windrow prepare` makes.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import time
 from collections import defaultdict
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
 
+import yaml
+
+import windrow.ingest
+from tests.bench import windows
 from tests.runner.spark.servers import serving
 from tests.runner.spark.tasks import staged
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.runner.spark.local import archive_options
+from windrow.ingest.runner.spark.local import JAVA, MASTER, archive_options
 
 ROUNDS = 5
 COLD = {"archive": "a Spark of its own", "plain": "the same, without an archive"}
@@ -48,7 +64,7 @@ def measure(way: str) -> None:
     from windrow.ingest.runner.spark.engine import SparkEngine
 
     if way in COLD:
-        from windrow.ingest.runner.spark.local import JAVA, local_session
+        from windrow.ingest.runner.spark.local import local_session
 
         more = {} if way == "archive" else {"spark.driver.extraJavaOptions": JAVA}
         print(
@@ -83,11 +99,88 @@ def _measured(way: str) -> list[float]:
     return taken
 
 
+def commands(rounds: int) -> dict[str, list[float]]:
+    """The seconds of `windrow run`, by the way in which its window runs."""
+    taken: dict[str, list[float]] = defaultdict(list)
+    with (
+        tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch,
+        EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker,
+    ):
+        windows.fill(broker.bootstrap, 240 * rounds, 60, 4)
+        folder, bytecode = Path(scratch), Path(scratch) / "bytecode"
+        run = _runs(folder, broker.bootstrap)
+        for n in range(rounds):
+            taken["a Spark of its own"].append(run(4 * n))
+            taken["committed already"].append(run(4 * n))
+            with serving("--master", "local[2,4]") as (address, _):
+                taken["a server's first window"].append(run(4 * n + 1, "--connect", address))
+                taken["a server's next window"].append(run(4 * n + 2, "--connect", address))
+            with fresh_machine(bytecode) as fresh:
+                plain = f"spark.driver.extraJavaOptions={JAVA}"  # no archive
+                without = "--master", MASTER, "--conf", plain
+                taken["on a fresh machine"].append(run(4 * n + 3, *without, environment=fresh))
+            with fresh_machine(bytecode) as fresh:
+                begun = "infer", windows.TOPIC, f"{folder}/{n}", "--bootstrap", broker.bootstrap
+                taken["`infer` on a fresh machine"].append(command(*begun, environment=fresh))
+    return taken
+
+
+@contextmanager
+def fresh_machine(bytecode: Path) -> Iterator[dict[str, str]]:
+    """An environment without machine code, which a process makes meanwhile and that is waited for.
+
+    `bytecode`: the folder of the packages' own, made at the first call.
+    """
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": str(bytecode)}
+    if not bytecode.exists():
+        places = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+        places.add(windrow.ingest.__path__[0])
+        compiling = [sys.executable, "-m", "compileall", "-q", "-j", "0", *sorted(places)]
+        subprocess.run(compiling, env=environment, capture_output=True, check=False, timeout=900)
+    yield environment
+    making = (
+        "from windrow.ingest.formats.json.layout import PASS;"
+        " from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE;"
+        " PASS.keep(); ENTRIES_CODE.keep()"
+    )
+    subprocess.run([sys.executable, "-c", making], env=environment, check=True, timeout=300)
+    for kept in [*bytecode.rglob("compiled/*/*.code")]:
+        shutil.rmtree(kept.parent, ignore_errors=True)
+
+
+def _runs(folder: Path, bootstrap: str) -> Callable[..., float]:
+    """A function that runs an hour of the topic, with these options, and says how long it took."""
+    spec = folder / "orders.yaml"
+    written = windows.attributes_in(folder / "pipeline", bootstrap, "hourly")
+    written["decode"] = {"schema": f"{windows.HERE}/orders_schema.py:Order"}
+    spec.write_text(yaml.safe_dump(written))
+
+    def run(hour: int, *more: str, environment: dict[str, str] | None = None) -> float:
+        key = (windows.FIRST + timedelta(hours=hour)).isoformat()
+        return command("run", str(spec), "--window", key, *more, environment=environment)
+
+    return run
+
+
+def command(*words: str, environment: dict[str, str] | None = None) -> float:
+    """The seconds of `windrow`, in an environment that is this process's if none is given."""
+    began, nothing = time.monotonic(), subprocess.DEVNULL
+    subprocess.run(  # no pipes: Java holds them, and ends after the command
+        [sys.executable, "-m", "windrow.ingest.cli.main", *words],
+        env=environment,
+        check=True,
+        stdout=nothing,
+        stderr=nothing,
+        timeout=300,
+    )
+    return time.monotonic() - began
+
+
 def main(rounds: int) -> None:
     """Print a line for each way: the median with the least and the most, and the ratio
     to a Spark of the run's own.
     """
-    assert archive_options(), "no archive: type `windrow spark archive`"
+    assert archive_options(), "no archive: type `windrow prepare`"
     taken: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
         for way, name in COLD.items():
@@ -107,6 +200,12 @@ def main(rounds: int) -> None:
         print(
             f"{name:30} {middle:5.2f} ({min(seconds):.2f} to {max(seconds):.2f}) "
             f" {middle / cold:.2f}"
+        )
+    print("\nseconds of `windrow run` for a window of 3,600 messages: median (least to most)")
+    for name, seconds in commands(rounds).items():
+        print(
+            f"{name:30} {statistics.median(seconds):5.2f}"
+            f" ({min(seconds):.2f} to {max(seconds):.2f})"
         )
 
 

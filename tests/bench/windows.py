@@ -67,10 +67,10 @@ def fill(bootstrap: str, windows: int, each: int, partitions: int) -> None:
     producer.flush()
 
 
-def spec_in(folder: Path, bootstrap: str, grid: str) -> PipelineSpec:
-    """A pipeline with a fresh table and ledger."""
+def attributes_in(folder: Path, bootstrap: str, grid: str) -> dict[str, object]:
+    """What a spec says of a pipeline with a fresh table and ledger."""
     folder.mkdir()
-    attributes = {
+    return {
         "id": "bench",
         "source": {"bootstrap_servers": bootstrap, "topic": TOPIC},
         "window": {"grid": grid, "start": FIRST.isoformat()},
@@ -78,7 +78,11 @@ def spec_in(folder: Path, bootstrap: str, grid: str) -> PipelineSpec:
         "sink": {"kind": "delta", "path": f"{folder}/table"},
         "state": f"sqlite:///{folder}/state.db",
     }
-    return parse_spec(attributes, HERE)
+
+
+def spec_in(folder: Path, bootstrap: str, grid: str) -> PipelineSpec:
+    """The same as a spec."""
+    return parse_spec(attributes_in(folder, bootstrap, grid), HERE)
 
 
 def pipeline_in(folder: Path, bootstrap: str, grid: str, session: SparkSession) -> Pipeline:

@@ -85,9 +85,9 @@ class Stage:
         """The real pipeline, but for Kafka and Spark."""
         return self._in_memory(assemble(spec, engine or LocalEngine()))
 
-    def assemble_to_look(self, spec: PipelineSpec) -> Pipeline:
-        """The same for who only looks."""
-        return self._in_memory(assemble_to_look(spec))
+    def assemble_to_look(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
+        """The same for who only looks, or looks first."""
+        return self._in_memory(assemble_to_look(spec, engine or LocalEngine()))
 
     def _in_memory(self, pipeline: Pipeline) -> Pipeline:
         broker, reader = self.connect(pipeline.spec)

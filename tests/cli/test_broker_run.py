@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,32 +13,55 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.commands import first_document
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker
 
 
 @pytest.mark.some(1)
 @pytest.mark.broker
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_until_a_signal(tmp_path: Path, sign: signal.Signals) -> None:
-    """It says where it answers once it does, and Ctrl-C or a supervisor's signal ends
-    it with its broker.
+@pytest.mark.parametrize(
+    ("end", "code", "told"),
+    [
+        (signal.SIGINT, 0, ""),
+        (signal.SIGTERM, 0, ""),
+        ("as advised", 3, "Kafka ended, and not by Ctrl-C here"),
+        ("by stop", 0, "Another program has stopped this Kafka."),
+    ],
+)
+def test_until_it_is_ended(tmp_path: Path, end: signal.Signals | str, code: int, told: str) -> None:
+    """It says where it answers once it does, and Ctrl-C or a supervisor's signal ends it with its
+    broker. A second one beside it is refused and touches nothing; what it advises ends the first
+    one, which says so.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "windrow.ingest.cli.main",
-        "broker",
-        "run",
-        "--folder",
-        str(tmp_path / "kafka"),
-        "--json",
-    ]
+    kafka = tmp_path / "kafka"
+    command = [sys.executable, "-m", "windrow.ingest.cli.main", "broker", "run"]
+    command += ["--folder", str(kafka), "--json"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
     ) as process:
         try:
-            admin = AdminClient({"bootstrap.servers": first_document(process)["bootstrap_servers"]})
-            assert admin.list_topics(timeout=10).brokers
+            address = first_document(process)["bootstrap_servers"]
+            second = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=60
+            )
+            assert second.returncode == 2
+            says = f"A Kafka of {kafka} runs already, and answers on {address}"
+            found = re.search(
+                re.escape(says) + r" \(setup\)\. Use it, .* or kill (\d+)\.", second.stderr
+            )
+            assert found is not None
+            assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).brokers
+            if end == "as advised":
+                os.kill(int(found[1]), signal.SIGTERM)
+            elif end == "by stop":
+                EmbeddedBroker(kafka, tmp_path).stop()
+            else:
+                process.send_signal(int(end))
+            _, errors = process.communicate(timeout=60)
         finally:
-            process.send_signal(sign)
-        assert process.wait(60) == 0
-    assert not (tmp_path / "kafka" / "broker.pid").exists()
+            process.send_signal(signal.SIGTERM)
+    assert (process.returncode, told in errors) == (code, True)
+    assert not (kafka / "broker.pid").exists()

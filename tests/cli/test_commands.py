@@ -119,6 +119,30 @@ def test_run_commits_once(stage: Stage) -> None:
     assert [w["committed"] for w in again] == [w["committed"] for w in first]
 
 
+def test_dagsters_section_is_read_and_left_alone(stage: Stage) -> None:
+    """`plan`, `doctor` and `run` do the same with the section as without it, also where its Spark
+    isn't there; a wrong value in it is told as any other.
+    """
+    spec = Path(stage.spec)
+    without, doctor = stage.json("plan", stage.spec, "--window", hour(0)), _doctor(stage)
+    section = "{key: bank/things, pool: a, retries: 9, spark: {connect: 'sc://127.0.0.1:1'}}"
+    written = spec.read_text()
+    spec.write_text(f"{written}dagster: {section}\n")
+    assert stage.json("plan", stage.spec, "--window", hour(0)) == without
+    assert _doctor(stage) == doctor
+    [window] = stage.json("run", stage.spec, "--window", hour(0))["windows"]
+    assert not window["recovered"]
+    spec.write_text(f"{written}dagster: {{pool: a b}}\n")
+    refused = stage.call("plan", stage.spec, "--window", hour(0))
+    assert (refused.exit_code, "dagster.pool: must not have spaces" in refused.output) == (2, True)
+
+
+def _doctor(stage: Stage) -> tuple[int, list[str]]:
+    """The exit code, and the names of what was looked at."""
+    result = stage.call("doctor", stage.spec, "--json")
+    return result.exit_code, [found["name"] for found in json.loads(result.stdout)["checks"]]
+
+
 def test_run_for_people(stage: Stage) -> None:
     """People get a line per window, with its offsets and whether it was there before."""
     result = stage.call("run", stage.spec, "--window", hour(0))
@@ -209,7 +233,7 @@ def test_a_refused_window_is_passed_over_where_that_is_said(stage: Stage) -> Non
     assert going["error"]["message"].startswith(
         f"1 of 3 windows was refused: {hour(4)} (check). The others are committed."
     )
-    assert "2 of 2 refused: JSON is malformed" in going["error"]["message"]
+    assert "2 of 2 messages refused: JSON is malformed" in going["error"]["message"]
     stage.write(window="grid: batch")
     assert (
         "blocks all later ones"
@@ -375,7 +399,7 @@ def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise KeyError("secret-payload")
 
-    monkeypatch.setattr(assembly, "assemble", broken)
+    monkeypatch.setattr(assembly, "assemble_to_look", broken)
     result = stage.call("run", stage.spec, "--window", hour(0), "--json")
     assert result.exit_code == 70
     assert json.loads(result.stdout)["error"] == {"kind": "KeyError", "exit_code": 70}
@@ -418,9 +442,9 @@ def test_prints_of_libraries_stay_off_stdout(stage: Stage, monkeypatch: pytest.M
 
     def chatty(*arguments: Any) -> Any:
         print("warming up")
-        return stage.assemble(*arguments)
+        return stage.assemble_to_look(*arguments)
 
-    monkeypatch.setattr(assembly, "assemble", chatty)
+    monkeypatch.setattr(assembly, "assemble_to_look", chatty)
     assert stage.json("run", stage.spec, "--window", hour(0))["windows"]
 
 
@@ -532,7 +556,8 @@ def test_show_dead_of_a_refused_window(stage: Stage) -> None:
     for _ in range(2):
         error = stage.json("run", stage.spec, "--window", hour(0), code=1)["error"]["message"]
     assert (
-        "1 of 5 refused: JSON is malformed: Expecting value (1). First: shop.things[0]@2. " in error
+        "1 of 5 messages refused: JSON is malformed: Expecting value (1). First: shop.things[0]@2. "
+        in error
     )
     assert f"windrow dead show {stage.spec} --window {hour(0)})" in error
     named = stage.json("dead", "show", stage.spec, "--window", f"{hour(0)}/{hour(2)}")

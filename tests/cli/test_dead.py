@@ -71,13 +71,19 @@ def test_a_stage_that_there_is_not(refused: Stage, command: tuple[str, ...]) -> 
 
 
 def test_a_limit_counts_what_is_asked_for(refused: Stage) -> None:
-    """The limit is for those of the stage, not for those that were passed over."""
+    """The limit is for those of the stage, not for those that were passed over; without one twenty
+    are shown, as by `peek`.
+    """
     shown = refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "2")
     assert (places(shown), shown["left_out"]) == ([(hour(5), 1, 5), (hour(5), 1, 6)], False)
     assert (
         refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "1")["left_out"]
         is True
     )
+    refused.produce(7, *[b"poison"] * 21)
+    refused.json("run", refused.spec, "--window", hour(7), code=1)
+    shown = refused.json("dead", "show", refused.spec, "--window", hour(7))
+    assert (len(shown["dead"]), shown["left_out"]) == (20, True)
 
 
 def test_an_exported_parquet_file(refused: Stage) -> None:
@@ -363,7 +369,7 @@ def test_a_run_says_what_it_published(stage: Stage) -> None:
     spec = stage.folder / "things.yaml"
     spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
     assert (
-        f"{hour(0)}: 1 dead letters were published to things.dead."
+        f"{hour(0)}: 1 dead letter published to things.dead."
         in stage.call("run", stage.spec, "--window", hour(0)).stdout
     )
     document = stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from email.message import Message
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +22,9 @@ from windrow.ingest.ledger.sql import SqlLedger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.source.enumerator.timestamp_search import UNSTAMPED, UNSTAMPED_WAY_OUT
+from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.partition_log import NO_TIMESTAMP
 
 
@@ -26,6 +32,8 @@ from windrow.ingest.testing.partition_log import NO_TIMESTAMP
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which all is well."""
     monkeypatch.setattr(doctor, "java_problem", lambda: None)
+    monkeypatch.setattr(doctor, "java_untried", lambda: None)
+    monkeypatch.setattr(doctor, "unprepared", lambda: None)
 
 
 def levels(document: Any) -> dict[str, str]:
@@ -37,6 +45,7 @@ def test_all_well(stage: Stage) -> None:
     """On a good machine and a good pipeline every line is ok, before the first run and after it."""
     names = [
         "java",
+        "prepared",
         "spec",
         "state",
         "sink",
@@ -52,26 +61,60 @@ def test_all_well(stage: Stage) -> None:
 
 
 def test_without_spec(stage: Stage) -> None:
-    """Without SPEC it looks at the machine only."""
-    assert list(levels(stage.json("doctor"))) == ["java"]
+    """Without SPEC it looks at the machine only, and names the extras that aren't
+    installed, in one command that installs them.
+    """
+    assert list(levels(stage.json("doctor"))) == ["java", "prepared", "extras"]
+
+
+def test_extras_that_are_missing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An extra is missing where one of its packages is, too old, or lacks an extra of its own."""
+    versions = {"windrow-ingest": "1", "half": "1", "old": "1", "inner": "1", "all": "2"}
+    needs = {
+        "windrow-ingest": [
+            "base>=7",
+            *('half>=1; extra == "a"', 'absent; extra == "a"', 'old>=2; extra == "b"'),
+            *('inner[more]; extra == "c"', 'all[more]>=2; extra == "d"'),
+        ],
+        "inner": ['absent; extra == "more"', 'absent; extra == "other"'],
+        "all": ['inner; extra == "more"', 'absent; extra == "other"'],
+    }
+    told = Message()
+    for name in "abcd":
+        told["Provides-Extra"] = name
+
+    def distribution(name: str) -> Any:
+        if name not in versions:
+            raise metadata.PackageNotFoundError(name)
+        return SimpleNamespace(version=versions[name], requires=needs.get(name))
+
+    monkeypatch.setattr(metadata, "metadata", lambda name: told)
+    monkeypatch.setattr(metadata, "distribution", distribution)
+    check = doctor.extras()
+    assert check.level == "ok"
+    assert check.what == "installed: d; not installed, and needed by some pipelines only: a, b, c"
+    assert check.fix.endswith("pip install 'windrow-ingest[a,b,c]'")
 
 
 def test_for_people(stage: Stage) -> None:
     """One line per check."""
     lines = stage.call("doctor", stage.spec).stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["ok"] * 9
+    assert [line.split()[0] for line in lines] == ["ok"] * 10
 
 
 def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Java the line ends with the advice, the other checks go on, and the exit
-    code is that of something missing.
+    code is that of something missing; one that nobody has tried is a warning.
     """
     monkeypatch.setattr(
         doctor, "java_problem", lambda: "Java 17 or 21 is needed: apt-get install it"
     )
     document = stage.json("doctor", code=3)
-    assert levels(document) == {"java": "fail"}
+    assert levels(document) == {"java": "fail", "prepared": "ok", "extras": "ok"}
     assert java("apt-get install it").what == "apt-get install it"
+    monkeypatch.setattr(doctor, "java_problem", lambda: None)
+    monkeypatch.setattr(doctor, "java_untried", lambda: "java is 25")
+    assert levels(stage.json("doctor"))["java"] == "warn"
 
 
 def test_bad_spec(stage: Stage) -> None:
@@ -215,7 +258,7 @@ def test_ledger_unreachable(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(0))
     Path(stage.spec).write_text(Path(stage.spec).read_text() + "state: things.yaml/state.db\n")
     document = stage.json("doctor", stage.spec, code=3)
-    found = dict(list(levels(document).items())[1:])
+    found = dict(list(levels(document).items())[2:])
     assert found == {"spec": "ok", "state": "fail", "sink": "ok", "broker": "ok", "rights": "ok"}
     assert "it is unknown whether it is of this ledger" in next(
         c["what"] for c in document["checks"] if c["name"] == "sink"
@@ -243,7 +286,7 @@ def test_sink_unwritable(stage: Stage) -> None:
     """
     (stage.folder / "lake").write_text("a file where the folder should be")
     document = stage.json("doctor", stage.spec, code=2)
-    found = dict(list(levels(document).items())[1:])
+    found = dict(list(levels(document).items())[2:])
     assert found == {"spec": "ok", "state": "ok", "sink": "fail", "broker": "ok", "rights": "ok"}
     assert "can't be written" in next(c["what"] for c in document["checks"] if c["name"] == "sink")
 
@@ -496,3 +539,114 @@ def test_a_lost_receipt(stage: Stage) -> None:
     checks = {c["name"]: c for c in stage.json("doctor", stage.spec, code=1)["checks"]}
     assert checks["windows"]["level"] == "fail"
     assert "--restore-receipts" in checks["windows"]["fix"]
+
+
+def test_a_topic_that_is_not_read_any_more_is_told(stage: Stage) -> None:
+    """A spec that was copied with only its topic changed goes on with the other topic in the
+    same table: doctor, plan, lag and the receipt say what stays unread, each window once; with
+    the id that they advise nothing is left to say.
+    """
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    stage.broker.create_topic("shop.new", retention_ms=None)
+    for n in (2, 3):
+        at = START + timedelta(hours=n)
+        stage.broker.produce(TopicPartition("shop.new", 0), b'{"id": 1}', timestamp=at)
+    stage.write("topic: shop.new")
+    what = f"until {hour(2)}, and the spec doesn't select it any more: 2 of its messages are unread"
+    fix = "Another pipeline? Give it another id"
+    says = f"shop.things was read {what}. {fix}"
+
+    def doctor() -> list[tuple[str, str, str]]:
+        checks = stage.json("doctor", stage.spec)["checks"]
+        return [(c["level"], c["what"], c["fix"]) for c in checks if c["name"] == "topics"]
+
+    assert doctor() == [("warn", f"shop.things was read {what}", fix)]
+    assert stage.json("lag", stage.spec)["unselected"] == [says]
+    for verb, more in (
+        ("plan", ("--window", hour(2))),
+        ("lag", ()),
+        ("run", ("--window", hour(2))),
+    ):
+        assert f"{says}." in " ".join(stage.call(verb, stage.spec, *more).stdout.split()) + ".", (
+            verb
+        )
+    (shown,) = stage.json("show", stage.spec, "--window", hour(2))["windows"]
+    assert shown["receipt"]["warnings"] == [says]
+    earlier = says.replace(f"until {hour(2)}", "earlier")
+    assert stage.json("lag", stage.spec)["unselected"] == [earlier]
+    (run,) = stage.json("run", stage.spec, "--window", hour(3))["windows"]
+    assert run["committed"]["receipt"]["warnings"] == []
+    spec = Path(stage.spec)
+    spec.write_text(spec.read_text().replace("things", "others"))
+    (run,) = stage.json("run", stage.spec, "--window", hour(2))["windows"]
+    assert run["committed"]["receipt"]["warnings"] == []
+    assert (doctor(), stage.json("lag", stage.spec)["unselected"]) == ([], [])
+
+
+def test_a_topic_that_is_not_read_any_more_may_be_out_of_reach(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may not describe it any more commits all the same, and is told of it."""
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    stage.broker.create_topic("shop.new", retention_ms=None)
+    stage.write("topic: shop.new")
+    topics = MemoryBroker.topics
+
+    def some(broker: MemoryBroker, names: Sequence[str]) -> dict[str, TopicInfo]:
+        if "shop.things" in names:
+            raise UnreachableError("may not be described", "plan", "Ask for the right.")
+        return topics(broker, names)
+
+    monkeypatch.setattr(MemoryBroker, "topics", some)
+    (run,) = stage.json("run", stage.spec, "--window", hour(2))["windows"]
+    (said,) = run["committed"]["receipt"]["warnings"]
+    assert "any more: an unknown number of its messages are unread" in said
+    assert stage.json("lag", stage.spec)["unselected"] == []
+
+
+def test_timestamps_in_seconds_are_told(stage: Stage) -> None:
+    """A producer that stamps seconds puts all its messages before window.start: doctor asks."""
+    stage.broker.create_topic("shop.sec", retention_ms=None)
+    stamp = datetime.fromtimestamp(START.timestamp() / 1000, UTC)
+    stage.broker.produce(TopicPartition("shop.sec", 0), b'{"id": 1}', timestamp=stamp)
+
+    def rights() -> list[tuple[str, bool]]:
+        checks = stage.json("doctor", stage.spec)["checks"]
+        asks = "stamped 1970-01-21: are these seconds, not milliseconds?"
+        return [(c["level"], asks in c["what"]) for c in checks if c["name"] == "rights"]
+
+    assert rights() == [("ok", False)]
+    stage.write("topic: shop.sec")
+    assert rights() == [("warn", True)]
+
+
+@pytest.mark.parametrize(
+    ("sink", "says"),
+    [
+        ("{path: lake/things/inner}", "would lie inside"),
+        ("{kind: files, format: jsonl, path: lake/things/deep/inner}", "would lie inside"),
+        ("{kind: sqlite, path: lake/things/inner.sqlite, table: inner}", "would lie inside"),
+        ("{path: lake}", "would lie inside"),
+        ("{kind: files, format: jsonl, path: lake/things}", "a table of another kind"),
+    ],
+)
+def test_tables_that_share_a_folder_are_refused(stage: Stage, sink: str, says: str) -> None:
+    """A vacuum of the outer table would remove the inner one's files: doctor, plan and run refuse
+    both before anything is written, and a place beside it works.
+    """
+    stage.json("run", stage.spec, "--window", hour(0))
+    spec = Path(stage.spec)
+    spec.write_text(spec.read_text().replace("id: things", "id: inner"))
+    stage.sink(sink)
+    before = sorted(Path("lake").rglob("*"))
+    for verb in ("run", "plan"):
+        error = stage.json(verb, stage.spec, "--window", hour(1), code=2)["error"]
+        assert says in error["message"]
+        assert f"{stage.folder}/lake/things" in error["message"]
+    checks = stage.json("doctor", stage.spec, code=2)["checks"]
+    assert [says in c["what"] for c in checks if c["name"] == "sink"] == [True]
+    assert sorted(Path("lake").rglob("*")) == before
+    stage.sink(sink.replace("path: lake", "path: beside"))
+    Path("beside").mkdir(exist_ok=True)
+    stage.json("run", stage.spec, "--window", hour(1))
+    assert stage.json("verify", stage.spec)["findings"] == []

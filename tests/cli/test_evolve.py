@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ def about_sink(stage: Stage, code: int = 0) -> Any:
 def narrow(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """Two hours by a narrow model: in the second one a number is too large for it."""
     monkeypatch.setattr("windrow.ingest.cli.doctor.java_problem", lambda: None)
+    monkeypatch.setattr("windrow.ingest.cli.doctor.java_untried", lambda: None)
     stage.produce(4, b'{"id": %d, "note": "n"}' % LARGE, b'{"id": 1}')
     stage.produce(5, b'{"id": 6, "note": "six"}', b'{"id": 7}')
     (stage.folder / "schema.py").write_text(NARROW)
@@ -129,3 +132,21 @@ def test_what_is_refused(narrow: Stage, schema: str, how: str, says: str) -> Non
     evolve(narrow, NARROW, how)
     narrow.json("run", narrow.spec, "--window", hour(5))
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
+
+
+def test_the_first_model_was_wrong(stage: Stage) -> None:
+    """Who mends it after the first run was refused is told what to remove, and then all goes in,
+    beside the dead letters of the run that was refused.
+    """
+    (stage.folder / "schema.py").write_text(SCHEMA.replace("pl.Int64", "pl.String"))
+    first = ("run", stage.spec, "--window", hour(0))
+    assert "schema and the table" not in stage.call(*first).output
+    (stage.folder / "schema.py").write_text(SCHEMA)
+    said = " ".join(stage.call(*first).output.split())
+    place = re.search(r"No window is in the table yet: .* remove (\S+), and run this again", said)
+    assert place is not None, said
+    assert place[1] in about_sink(stage, code=1)["fix"]
+    assert place[0] in stage.json("rebind", stage.spec, code=1)["error"]["message"]
+    shutil.rmtree(place[1])
+    assert stage.json(*first)["windows"][0]["committed"]["receipt"]["counts"]["rows"]
+    assert stage.json("verify", stage.spec, "--deep")["findings"] == []

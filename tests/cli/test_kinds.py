@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from rich.progress import Progress as Bars
 
 from tests.cli.conftest import START, TOPIC, Stage, hour
 from windrow.ingest.cli.output import Output
-from windrow.ingest.cli.run import progress_bar
+from windrow.ingest.cli.run import progress_shown
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.label import instant
 from windrow.ingest.model.source import OnRemoved
-from windrow.ingest.runner.context import Progress
+from windrow.ingest.runner.progress import Progress
 
 TP0 = TopicPartition("shop.things", 0)
 BATCH = "grid: batch"
@@ -141,6 +143,7 @@ def test_plan_of_the_next_batch(batches: Stage) -> None:
         "pipeline": "things",
         "plans": [],
         "done": None,
+        "paused": None,
     }
     assert batches.call("plan", batches.spec).stdout == "Nothing is waiting.\n"
 
@@ -260,30 +263,44 @@ def test_an_open_transaction_is_waited_for(stage: Stage) -> None:
     assert "a transaction was still open" in said
 
 
-@pytest.mark.parametrize(
-    ("step", "says"),
-    [
-        ("boundary", "looking for the boundaries"),
-        ("transaction", "waiting for an open transaction"),
-        ("split", "reading"),
-    ],
-)
-def test_the_bar_knows_every_step(monkeypatch: pytest.MonkeyPatch, step: str, says: str) -> None:
-    """Whatever a run reports of itself, the bar shows that step and hides the one before."""
+def test_a_bar_is_drawn_when_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal: notes stay above the bar, it shows the newest text, is drawn seldom enough,
+    and goes with its step.
+    """
     made: list[Noting] = []
 
     class Noting(Bars):
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
+        def __init__(self, *columns: Any, **settings: Any) -> None:
+            super().__init__(*columns, **settings)
+            self.drawn = 0
             made.append(self)
 
+        def refresh(self) -> None:
+            self.drawn += 1
+            super().refresh()
+
     monkeypatch.setattr("rich.progress.Progress", Noting)
-    with progress_bar(Output(json=False), "w") as progress:
-        for at in ("split", "boundary", step):
-            progress(Progress(at, 1, 2))
-    (shown,) = (task for task in made[0].tasks if task.visible)
-    assert says in shown.description
-    assert (shown.completed, shown.total) == (1, 2)
+    monkeypatch.setattr("windrow.ingest.cli.run.REDRAWN_SECONDS", 3600.0)
+    output, text = Output(json=False), StringIO()
+    output.stderr = Console(file=text, force_terminal=True, width=120, highlight=False)
+    with progress_shown(output) as progress:
+        progress(Progress("Reading", notes=("Reading [window]: 2 splits",)))
+        drawn = made[0].drawn
+        for done in range(1000):
+            progress(Progress(f"Reading: {done}", done, 1000))
+        assert made[0].drawn == drawn
+        monkeypatch.setattr("windrow.ingest.cli.run.REDRAWN_SECONDS", 0.0)
+        progress(Progress("Reading [/window]: 999", 999, 1000))
+        (shown,) = (task for task in made[0].tasks if task.visible)
+        assert (shown.description, shown.completed, shown.total) == (
+            "Reading [/window]: 999",
+            999,
+            1000,
+        )
+        progress(Progress(""))
+        assert not any(task.visible for task in made[0].tasks)
+    assert text.getvalue().count("Reading [window]: 2 splits") == 1
+    assert "Reading [/window]: 999" in text.getvalue()
 
 
 # --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.conftest import START, TOPIC, Stage, hour
+from tests.cli.conftest import HOURLY, START, TOPIC, Stage, hour
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.schema.messages import MESSAGES
 
@@ -251,6 +251,35 @@ def test_windows_that_were_left_out_are_seen(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", left)
     assert told() == [[], []]
     assert level() == "ok"
+
+
+def test_windows_before_the_first_one_that_was_run_are_seen(stage: Stage) -> None:
+    """Windows from window.start on that were never run, before the first committed one, are
+    named by lag, show and doctor; moving window.start, as they advise, leaves nothing to tell.
+    """
+
+    def told() -> list[object]:
+        checks = stage.json("doctor", stage.spec)["checks"]
+        levels = [check["level"] for check in checks if check["name"] == "windows"]
+        return [stage.json(verb, stage.spec)["uncommitted"] for verb in ("lag", "show")] + levels
+
+    for n in (2, 3):
+        stage.json("run", stage.spec, "--window", hour(n))
+    left = [{"start": hour(0), "end": hour(2), "windows": 2, "offsets": None}]
+    assert told() == [left, left, "warn"]
+    for verb, end in (
+        ("lag", "Their offsets are not counted above."),
+        ("show", ""),
+        ("doctor", ""),
+    ):
+        said = " ".join(stage.call(verb, stage.spec).stdout.split())
+        assert f"2 windows are not committed, though later ones are: {hour(0)}/{hour(2)}." in said
+        assert "If the first ones aren't wanted, move window.start" in said
+        assert end in said
+    for few in (("--limit", "1"), ("--window", hour(3))):
+        assert stage.json("show", stage.spec, *few)["uncommitted"] == []
+    stage.write(window=HOURLY.replace("T00", "T02"))
+    assert told() == [[], [], "ok"]
 
 
 def test_lag_of_batches(stage: Stage) -> None:

@@ -49,6 +49,8 @@ def test_a_topic_made_anew(anew: Stage) -> None:
     dry = anew.call("rebase", anew.spec)
     assert dry.exit_code == 0
     assert "it begins at offset 0" in dry.stdout
+    lost = "Messages of the old topic from shop.things[0]@6, shop.things[1]@4 on were read by no"
+    assert lost in " ".join(dry.stdout.split())
     assert f"Nothing was recorded; add --yes to go on so from {hour(2)}." in dry.stdout
     proposed = anew.json("rebase", anew.spec)
     assert proposed["recorded"] is False

@@ -109,8 +109,8 @@ def test_lost_receipts(stage: Stage) -> None:
 
 
 def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
-    """The way out that is named works: with another state everything in it comes back from the
-    table.
+    """The ways out that are named work: what can't be rebuilt in this ledger comes back from the
+    table in another one. Lag says that the ledger doesn't know what is committed.
     """
     stage.json("run", stage.spec, "--window", hour(0))
     state, kept = stage.folder / ".windrow" / "state.db", stage.folder / "kept.db"
@@ -120,15 +120,16 @@ def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
     shutil.rmtree(stage.folder / "lake")
     (stage.folder / "other").rename(stage.folder / "lake")
     said = stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["message"]
-    assert "set state to a ledger that doesn't exist yet" in said
     assert f"windrow doctor {stage.spec} --rebuild-ledger" in said
-    assert (
-        stage.json("doctor", stage.spec, "--rebuild-ledger", code=1)["error"]["kind"]
-        == "IdentityError"
-    )
+    refused = stage.json("doctor", stage.spec, "--rebuild-ledger", code=1)["error"]
+    assert refused["kind"] == "IdentityError"
+    assert "or to one that doesn't exist yet" in refused["message"]
     spec = Path(stage.spec)
     spec.write_text(f"{spec.read_text()}state: other.db\n")
+    unknown = f"The ledger doesn't know window {hour(0)}, which the table has"
+    assert unknown in " ".join(stage.call("lag", stage.spec).stdout.split())
     stage.json("doctor", stage.spec, "--rebuild-ledger")
+    assert unknown not in " ".join(stage.call("lag", stage.spec).stdout.split())
     stage.json("run", stage.spec, "--window", hour(1))
     assert stage.json("verify", stage.spec)["findings"] == []
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -97,6 +98,16 @@ HEAVY = {
 """What only those need who decode, run tasks, or show a bug."""
 
 
+SPEC = """\
+id: things
+source: {bootstrap_servers: "127.0.0.1:9", topic: things}
+window: {grid: hourly, start: 2026-01-05T00:00:00Z}
+decode: {schema: "things.py:Thing"}
+transform: {steps: [{sql: SELECT * FROM rows}]}
+sink: {kind: delta, path: ./things}
+"""
+
+
 def loaded(script: str, *arguments: str, **environment: str) -> tuple[str, set[str]]:
     """What the command says, and the modules that it has loaded."""
     done = subprocess.run(
@@ -110,6 +121,24 @@ def loaded(script: str, *arguments: str, **environment: str) -> tuple[str, set[s
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def test_the_end_is_silent(tmp_path: Path) -> None:
+    """A command that has used DuckDB leaves nothing on standard error, not what the end of Python
+    finds in packages, either.
+    """
+    spec, lines = tmp_path / "defs.yaml", tmp_path / "lines.json"
+    spec.write_text(SPEC)
+    shutil.copy(ROOT / "tests" / "integration" / "things.py", tmp_path)
+    lines.write_text('{"id": 1, "name": "x"}\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "windrow.ingest.cli.main", "try", spec, lines],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def foreign(modules: set[str]) -> set[str]:
@@ -184,12 +213,13 @@ def topic_id(stage: Stage) -> str:
         (["lag"], "shop.things[1]"),
         (["show"], hour(0)),
         (["dead", "show", "--window", hour(0), "--json"], "not_json"),
+        (["run", "--window", hour(0)], "committed already"),
     ],
-    ids=["lag", "show", "dead"],
+    ids=["lag", "show", "dead", "run"],
 )
 def test_a_look_loads_no_frames_of_data(seen: Stage, command: list[str], told: str) -> None:
-    """Who looks at a pipeline loads neither its schema nor what decoding, tasks and
-    stack traces stand on.
+    """Who looks at a pipeline, or runs a window that is committed already, loads neither its
+    schema nor what decoding, tasks and stack traces stand on.
     """
     said, modules = loaded(LOOK, topic_id(seen), *with_spec(command, seen.spec))
     assert told in said

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from tests.cli.conftest import Stage, hour
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.cli.main import app
@@ -62,10 +65,13 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     found = typed("try", str(spec), str(lines), "--json")
     assert found.exit_code == 0, found.output
-    assert_each_is_told(json.loads(found.stdout)["steps"], "t")
+    document = json.loads(found.stdout)
+    assert_each_is_told(document["steps"], "t")
+    assert document["left_out"] is False
     assert sorted(path for path in tmp_path.iterdir() if path.name != "__pycache__") == before
     shown = typed("try", str(spec), str(lines), "--limit", "1").stdout
     assert "transform.steps.2: 2 rows" in shown
+    assert shown.endswith("There are more, which are not shown (--limit)\n")
     both = typed("peek", str(spec), "--rows", "--out", str(tmp_path / "rows.jsonl"))
     assert (both.exit_code, (tmp_path / "rows.jsonl").exists()) == (2, False)
     (tmp_path / "same.py").write_text(
@@ -82,6 +88,20 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("first", "warned"), [(1000, 1), (29, 0)])
+def test_a_lookup_that_finds_none_of_many_keys(stage: Stage, first: int, warned: int) -> None:
+    """Is told where the window is shown: of a service with a wrong address each key is a miss."""
+    stage.produce(5, *(b'{"id": %d}' % n for n in range(10, 30)))
+    pq.write_table(pa.table({"id": [first], "city": ["Kyiv"]}), stage.folder / "shops.parquet")
+    lookup = f"key: {{id: id}}, take: {{city: city}}, from: {{table: {stage.folder}}}"
+    step = f"transform: {{steps: [{{lookup: shops, {lookup}}}]}}\n"
+    Path(stage.spec).write_text(Path(stage.spec).read_text() + step)
+    stage.json("run", stage.spec, "--window", hour(5))
+    (window,) = stage.json("show", stage.spec)["windows"]
+    said = [one for one in window["receipt"]["warnings"] if "shops found none of the 20" in one]
+    assert len(said) == warned
+
+
 @pytest.mark.broker
 def test_messages_of_a_topic(kafka: str, tmp_path: Path) -> None:
     """The first ones of the topic, as a run would take them."""
@@ -91,6 +111,6 @@ def test_messages_of_a_topic(kafka: str, tmp_path: Path) -> None:
     spec = tmp_path / "things.yaml"
     spec.write_text(spec.read_text() + STEPS)
     assert_each_is_told(steps_of(user, "peek", "--rows"), topic)
-    (decoded, *_) = steps_of(user, "peek", "--rows", "--limit", "1")
-    assert decoded["messages"] == [f"{topic}[0]@0"]
+    one = user.types("peek", "--rows", "--limit", "1")
+    assert (one["steps"][0]["messages"], one["left_out"]) == ([f"{topic}[0]@0"], True)
     assert steps_of(user, "peek", "--rows", "--stop", "earliest")[0]["rows"] == []

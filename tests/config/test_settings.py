@@ -76,6 +76,9 @@ EMPTY = {
     "decode.envelope",
     "decode.written_with",
     "transform.steps.from.headers",
+    "dagster.owners",
+    "dagster.tags",
+    "dagster.spark.conf",
 }
 """Settings that are empty where nothing is said."""
 

@@ -97,6 +97,7 @@ def test_topics(folder: Path, line: str, selection: Selection, names: tuple[str,
             ],
         ),
         (["topic: []"], ["line 7: source.topic: must name at least one topic"]),
+        (["topic: bank.*"], ["line 7: source.topic: is a pattern: set topic_pattern, a regular"]),
         (["topic: [a, b, a]"], ["line 7: source.topic: names a twice"]),
         (["topic: [a, [b]]"], ["line 7: source.topic: must be a topic name, or a list of them"]),
         (

@@ -231,6 +231,11 @@ colour: red
             "sink.kind: there is no such kind here; did you mean delta?",
         ),
         (
+            "max_dead_ratio: 0.01",
+            "max_dead_ratio: 1%",
+            "limits.max_dead_ratio: must be a valid number, not '1%'\n",
+        ),
+        (
             "decode: {",
             "decode: {format: protobuff, ",
             "decode.format: there is no such format here; did you mean protobuf?",
@@ -238,7 +243,9 @@ colour: red
     ],
 )
 def test_what_was_meant_is_told(folder: Path, right: str, wrong: str, says: str) -> None:
-    """A misspelt grid, kind or format is answered with the one that is most like it."""
+    """A misspelt grid, kind or format is answered with the one that is most like it, and a wrong
+    number with one clause.
+    """
     text = GOOD.replace(right, wrong)
     assert text != GOOD
     cron = (
@@ -246,6 +253,47 @@ def test_what_was_meant_is_told(folder: Path, right: str, wrong: str, says: str)
         " such as */15 * * * *"
     )
     assert says.format(cron) in refused(folder, text)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says", "section"),
+    [
+        ("warn_dead_ratio", 0.1, "window.warn_dead_ratio: belongs under limits", "limits"),
+        ("evolve", "widen", "window.evolve: belongs under sink", "sink"),
+        ("client", {}, "window.client: belongs under source or dead_letters", "source"),
+        ("state", "x.db", "window.state: belongs beside window, not into it", None),
+    ],
+)
+def test_a_setting_of_another_section(
+    folder: Path, key: str, value: object, says: str, section: str | None
+) -> None:
+    """A key that another section has, or the pipeline, is answered with where it belongs; there it
+    is read.
+    """
+    wrong = {**GOOD_ATTRIBUTES, "window": {**GOOD_ATTRIBUTES["window"], key: value}}
+    with pytest.raises(SpecError) as caught:
+        parse_spec(wrong, folder)
+    assert f"1 mistake in the spec:\n  {says}\n" in str(caught.value)
+    there = (
+        {key: value}
+        if section is None
+        else {section: {**GOOD_ATTRIBUTES.get(section, {}), key: value}}
+    )
+    assert parse_spec({**GOOD_ATTRIBUTES, **there}, folder)
+
+
+def test_a_misspelt_key_of_a_part_is_not_sent_elsewhere(folder: Path) -> None:
+    """A key within a section's part is answered with the part's own keys."""
+    wrong = {**GOOD_ATTRIBUTES, "sink": {"kind": "routes", "tables": [{"value": "a"}]}}
+    with pytest.raises(SpecError, match=r"sink\.tables\.0\.value: .*did you mean values"):
+        parse_spec(wrong, folder)
+
+
+def test_a_misspelt_envelope(folder: Path) -> None:
+    """`attribute` for `attributes` is one mistake, and not one for each key that isn't found."""
+    message = refused(folder, GOOD.replace("attributes:", "attribute:"))
+    assert "1 mistake in " in message
+    assert "  line 2: attribute: did you mean attributes?\n" in message
 
 
 def test_start_beside_the_grid(folder: Path) -> None:
@@ -265,6 +313,13 @@ def test_missing_schema_file(folder: Path) -> None:
     assert "line 6: window.grid" in message
 
 
+@pytest.mark.parametrize("path", [".", "..", "lake/.."])
+def test_the_specs_own_folder_is_no_table(folder: Path, path: str) -> None:
+    """A table beside the spec, or around it, is a mistake: its clean-up would remove the spec."""
+    message = refused(folder, GOOD.replace("{{ env('LAKE', 'lake') }}/orders", path))
+    assert "sink.path: is the folder of this file, or one above it" in message
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -278,6 +333,24 @@ def test_missing_schema_file(folder: Path) -> None:
 def test_broken_yaml(folder: Path, text: str, line: int) -> None:
     """Text that is no YAML is refused with its line, and nothing in it is executed."""
     assert f"  line {line}: " in refused(folder, text)
+
+
+@pytest.mark.parametrize(
+    ("written", "means"),
+    [
+        ("{{ env.BROKERS }}", "localhost:9092"),
+        ("{{ env('UNSET', 'b') }}:1", "b:1"),
+    ],
+)
+def test_a_template_without_quotes(folder: Path, written: str, means: str) -> None:
+    """A template that YAML takes for a mapping is a mistake, alone, that says how to write it; so
+    written it is read.
+    """
+    message = refused(folder, GOOD.replace('"{{ env.BROKERS }}"', written))
+    assert message.startswith("1 mistake in ")
+    assert 'a template must be in quotes, as in "{{ env.NAME }}"' in message
+    quoted = GOOD.replace('"{{ env.BROKERS }}"', f'"{written}"')
+    assert load(folder, quoted).source.bootstrap_servers == means
 
 
 @pytest.mark.parametrize("text", ["id: &a [*a]\n", "id: *orders\n", "id: a\nsink: &b {}\n"])

@@ -74,16 +74,17 @@ class KafkaCluster:
 
     def recreate(self, topic: str, partitions: int) -> None:
         produce.delete_topic(self.bootstrap, topic)
-        for _ in range(1000):  # the name is free a moment after the topic is gone
+
+        def made() -> bool:
             try:
                 produce.create_topic(self.bootstrap, partitions, name=topic)
             except KafkaException as taken:
                 if taken.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
-            else:
-                return
-        msg = f"the name {topic} did not become free"
-        raise AssertionError(msg)
+                return False
+            return True
+
+        produce.ask_until(made, f"the name {topic}, free a moment after the topic is gone")
 
     def delete(self, topic: str) -> None:
         produce.delete_topic(self.bootstrap, topic)

@@ -19,6 +19,7 @@ from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, T
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import Label
 from windrow.ingest.model.lookup import Pin
+from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
 from windrow.ingest.model.source import AtTime, Earliest, FrozenStop, Given, Latest
@@ -431,6 +432,21 @@ class LedgerContract:
         with ThreadPoolExecutor(8) as pool:
             numbers = set(pool.map(lambda n: reopen().assign(PIPELINE, "r", n), range(8)))
         assert numbers == {reopen().assigned(PIPELINE, "r")}
+
+    def test_the_newest_pause_counts(self, reopen: Callable[[], Ledger]) -> None:
+        """Records have numbers, put if absent, so of two at once one counts."""
+        assert reopen().pause(PIPELINE) is None
+        kept = [Pause(n, n % 2 == 0, "ann", "größe", at(n)) for n in range(12)]
+        for one in kept:
+            assert reopen().put_pause(PIPELINE, one) == one
+        assert reopen().put_pause(PIPELINE, Pause(3, True, "bob", "", at(30))) == kept[3]
+        assert reopen().pause(PIPELINE) == kept[-1]
+        assert reopen().pause("other") is None
+        with ThreadPoolExecutor(4) as pool:
+            found = pool.map(
+                lambda who: reopen().put_pause(PIPELINE, Pause(12, True, who, "", at(12))), "abcd"
+            )
+        assert set(found) == {reopen().pause(PIPELINE)}
 
     def test_a_frozen_plan_stays(self, reopen: Callable[[], Ledger]) -> None:
         """Of two runs that plan one window both use the first plan; another window or

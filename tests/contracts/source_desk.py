@@ -66,6 +66,9 @@ class DyingEngine:
     after: int
     died: bool = False
 
+    def start(self) -> None:
+        """See `ports.engine.Engine.start`."""
+
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
         """See `ports.engine.Engine.run`."""
         done = []

@@ -156,7 +156,7 @@ def kept(services: Composition, run: str) -> Any:
     where = f"host={services.containers['postgres'].address} port=5432 user=windrow dbname=windrow"
     asked = (
         "SELECT event FROM event_logs WHERE run_id = %s AND partition = %s AND dagster_event_type ="
-        " 'ASSET_MATERIALIZATION'"
+        " 'ASSET_MATERIALIZATION' AND asset_key = '[\"orders\"]'"
     )
     with psycopg.connect(where, password=DATABASE_PASSWORD) as connection:
         [[event]] = connection.execute(asked, (run, HOUR)).fetchall()

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS_OF_PAGES = ("docs", "ingest", "assets", "tests/protocols")
+FOLDERS_OF_PAGES = ("docs", "ingest", "assets", "airflow", "tests/protocols")
 PAGES = ["README.md", "DESIGN.md", "FLINK.md"] + [
     str(path.relative_to(ROOT))
     for folder in FOLDERS_OF_PAGES
     for path in sorted((ROOT / folder).rglob("*.md"))
 ]
-FOLDERS = "ingest|assets|resources|tests|docs|dagster_home|deploy"
+FOLDERS = "airflow|ingest|assets|resources|tests|docs|dagster_home|deploy"
 PATH = re.compile(rf"((?:{FOLDERS})/[\w./-]*|[A-Z]+\.md|Makefile|pyproject\.toml)(?:: ([\w, ]+))?")
 """A path of the project in code formatting, perhaps with names that are defined there:
 `ingest/errors.py: SpecError`.

@@ -293,6 +293,16 @@ def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
     assert load_spec(tmp_path / "defs.yaml").window.start == found.start
 
 
+def test_timestamps_in_seconds_are_told(tmp_path: Path) -> None:
+    """Seconds where Kafka has milliseconds lie in 1970, which is noted, not only proposed."""
+    first = datetime.fromtimestamp(FIRST.timestamp() / 1000, UTC)
+    found = inferred(tmp_path, broker_with(b'{"id": 1}', first=first))
+    assert found.start is not None
+    assert found.start.year == 1970
+    assert "are these seconds, not milliseconds?" in " ".join(found.notes)
+    assert inferred(tmp_path / "right", broker_with(b'{"id": 1}')).notes == ()
+
+
 def test_where_no_hour_is_over_there_are_micro_batches(tmp_path: Path) -> None:
     """Who has just produced the first messages can run them at once, unless hours were
     asked for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 
@@ -77,7 +78,8 @@ def goes(rows: DataFrame) -> DataFrame:
     server = psutil.Process(int(os.environ["SERVER_TO_KILL"]))
     killed = [*server.children(recursive=True), server]
     for process in killed:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # a worker may end by itself
+            process.kill()
     psutil.wait_procs(killed, 60)
     rows.count()
     return rows

@@ -267,7 +267,9 @@ CASES = {
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The command in this process, its tasks too."""
-    monkeypatch.setattr(assembly, "assemble", lambda spec, _=None: assemble(spec, LocalEngine()))
+    monkeypatch.setattr(
+        assembly, "assemble_to_look", lambda spec, _=None: assemble(spec, LocalEngine())
+    )
 
     def types(*words: str, code: int = 0) -> Result:
         with chdir(tmp_path), patch.dict(os.environ):

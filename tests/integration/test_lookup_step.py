@@ -116,6 +116,7 @@ BY_VECTOR = """\
 """
 
 
+@pytest.mark.long
 def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
     """And the same scores, in other batches, after the table has changed; until the window is
     pinned anew.
@@ -175,6 +176,7 @@ def test_a_retry_keeps_to_the_version_of_the_first_try(user: User, tmp_path: Pat
     assert not pin["version"].startswith("0@")
 
 
+@pytest.mark.long
 def test_a_database_is_asked_in_one_state(user: User, tmp_path: Path, database: str) -> None:
     """Each task joins the driver's snapshot of PostgreSQL; a replay asks it anew, and verify says
     which windows rest on that.

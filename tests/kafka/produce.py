@@ -15,7 +15,7 @@ from typing import Any
 
 import confluent_kafka as ck
 import msgspec
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -90,8 +90,19 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
 def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
     """Everything below offset `before` is gone, as after retention."""
     admin = _admin(bootstrap)
-    for future in admin.delete_records([TopicPartition(topic, partition, before)]).values():
-        future.result(_SECONDS)
+
+    def deleted() -> bool:
+        (done,) = admin.delete_records([TopicPartition(topic, partition, before)]).values()
+        try:
+            done.result(_SECONDS)
+        except KafkaException as error:
+            # The controller has taken a new cleanup.policy before the partition's leader knows it.
+            if error.args[0].code() != KafkaError.POLICY_VIOLATION:
+                raise
+            return False
+        return True
+
+    ask_until(deleted, f"records of {topic} may be deleted")
 
 
 def configure(bootstrap: str, topic: str, name: str, value: str) -> None:
@@ -228,6 +239,8 @@ def _transactional(bootstrap: str) -> Producer:
         {
             "bootstrap.servers": bootstrap,
             "transactional.id": f"tx-{uuid.uuid4().hex}",
+            # the longest that a broker allows by default: a test says when a transaction ends
+            "transaction.timeout.ms": 900_000,
             "log_level": 0,
         }
     )

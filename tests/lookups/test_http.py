@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import shutil
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.kafka.listener import TLS
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
@@ -92,6 +95,7 @@ class Service(ThreadingHTTPServer):
     """Answers each request by `reply`, and remembers it."""
 
     daemon_threads = True
+    scheme = "http"
 
     def __init__(self, reply: Callable[[Asked], Reply]) -> None:
         self.reply, self.asked = reply, list[Asked]()
@@ -100,7 +104,7 @@ class Service(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return f"{self.scheme}://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Prints nothing about clients that hung up."""
@@ -361,6 +365,7 @@ def cut(handler: BaseHTTPRequestHandler) -> None:
     """A connection that ends without an answer."""
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     "first",
     [
@@ -407,7 +412,21 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b" ")
 
 
-@pytest.mark.parametrize("slow", [hang, drip])
+def head(handler: BaseHTTPRequestHandler) -> None:
+    """The head of an answer, byte by byte."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
+    while not handler.server.over.wait(0.02):  # type: ignore[attr-defined]
+        handler.wfile.write(b"x")
+
+
+def interim(handler: BaseHTTPRequestHandler) -> None:
+    """Word that the answer comes, again and again."""
+    while not handler.server.over.wait(0.02):  # type: ignore[attr-defined]
+        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("slow", [hang, drip, head, interim])
 def test_a_slow_answer_ends(slow: Callable[[BaseHTTPRequestHandler], None], folder: Path) -> None:
     """One time for all tries of a request, whatever comes meanwhile."""
     with serving(lambda _: Reply(worse=slow)) as service:
@@ -422,7 +441,7 @@ def test_a_service_that_is_gone_is_left_alone(folder: Path) -> None:
     rows = decoded(pa.RecordBatch.from_pydict({"ip": [f"ip{n}" for n in range(1000)]}))
     with serving(lambda _: Reply(status=500)) as service:
         with pytest.raises(UnreachableError, match="it answered 500"):
-            apply(lookup(folder, service, timeout="10m", concurrency=8), rows)
+            apply(lookup(folder, service, timeout="5m", concurrency=8), rows)
         assert 20 <= len(service.asked) < 28
     with pytest.raises(UnreachableError, match="ConnectError, ConnectionRefusedError"):
         apply(lookup(folder, service, timeout="300ms"), rows)
@@ -490,8 +509,41 @@ def test_secrets_are_read_where_they_are_sent(
             apply(step, decoded(VISITS))
 
 
+def test_certificates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An authority of one's own is trusted, and the own certificate sent, by files relative to the
+    spec's folder; without them nothing is asked; files that can't be used are named.
+    """
+    for name in ("broker.pem", "broker.key.pem"):
+        shutil.copy(TLS / name, folder)
+    asks = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=TLS / "broker.pem")
+    asks.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
+    asks.verify_mode = ssl.CERT_REQUIRED
+    own = {"certificate": "broker.pem", "key": "broker.key.pem"}
+    monkeypatch.setattr(clients, "MOST_FAILURES", 1)
+    with serving(place) as service:
+        service.socket = asks.wrap_socket(service.socket, server_side=True)
+        service.scheme = "https"
+
+        def country(**tls: object) -> list[object]:
+            step = lookup(folder, service, tls=tls or None)
+            with client_cache.keeping():
+                return apply(step, decoded(VISITS)).rows["country"].to_pylist()
+
+        with pytest.raises(UnreachableError, match="certificate isn't trusted"):
+            country()
+        with pytest.raises(UnreachableError):
+            country(ca="broker.pem")
+        assert service.asked == []
+        assert "UA" in country(ca="broker.pem", **own)
+        for wrong in ({"ca": "none.pem"}, own | {"key": "geo.py"}, own | {"key": "broker.pem"}):
+            with pytest.raises(SpecError, match=r"The files of from\.tls can't be used: "):
+                country(**wrong)
+
+
 def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of five may send a fifth of ten a second: one every half second, retries, too."""
+    """Each of five may send a fifth of ten a second: one every half second, retries, too, which
+    have their time however long they wait for their turn.
+    """
     now, waits = [100.0], list[float]()
 
     class Clock:
@@ -505,12 +557,12 @@ def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             now[0] += seconds
 
     monkeypatch.setattr(clients, "time", Clock)
-    replies = iter([Reply(status=500)])
+    replies = iter([Reply(status=500), Reply(status=500)])
     with serving(lambda a: next(replies, None) or place(a)) as service:
-        step = lookup(folder, service, per_second=10, concurrency=1)
+        step = lookup(folder, service, per_second=10, concurrency=1, timeout="400ms")
         with step.source.held("", 5) as version:
             apply(step.pinned({"geo": version}), decoded(VISITS))
-    assert waits == pytest.approx([0, 0.5, 0.5, 0.5])
+    assert waits == pytest.approx([0, 0.5, 0.5, 0.5, 0.5])
 
 
 _TEXT = st.text(st.sampled_from("a./\\?&=%#{} é") | st.characters(codec="utf-8"), max_size=9)
@@ -587,6 +639,13 @@ def test_dates_and_decimals_as_keys() -> None:
         ),
         ({"http": "https://geo/{ip}", "headers": {"Host": "x"}}, "can't be set"),
         ({"http": "https://geo/{ip}", "concurrency": 100}, "less than or equal to 32"),
+        ({"http": "https://geo/{ip}", "timeout": "0s"}, "must be 100ms to 5m"),
+        ({"http": "http://geo/{ip}", "tls": {"ca": "ca.pem"}}, "would be ignored: http must be"),
+        ({"http": "https://geo/{ip}", "tls": {"key": "key.pem"}}, "goes with certificate"),
+        (
+            {"http": "https://geo/{ip}", "tls": {"certificate": "a", "key_password": "hush"}},
+            "is written out",
+        ),
         ({"http": "https://geo/{other}"}, "names other columns of the source than from"),
         ({"http": "https://geo/{ip}/{other}"}, "names other columns of the source than from"),
     ],

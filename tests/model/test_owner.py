@@ -22,7 +22,7 @@ def test_the_same_binding_passes() -> None:
             TableOwner("returns", "ledger-2", "daily"),
             OwnerError,
             "the table t belongs to pipeline 'orders', not 'returns'",
-            "another path",
+            "Was the id changed? Set it back to orders. Else use another path",
         ),
         (
             TableOwner("orders", "ledger-2", "daily"),
@@ -48,3 +48,4 @@ def test_each_difference_has_its_own_way_out(
         refuse_other_owner("t", BOUND, mine)
     assert (refused.value.what, refused.value.stage) == (says, "setup")
     assert do in refused.value.do
+    assert ("See " in refused.value.do) == ("ledger" in says), "backups are of ledgers alone"

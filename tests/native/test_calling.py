@@ -10,12 +10,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from windrow.ingest.native import cache_folders
 from windrow.ingest.native.calling import Compiled
 
 ROOT = Path(__file__).parents[2]
@@ -152,6 +154,22 @@ def test_code_with_bounds_checks_is_kept_apart(
     load(package)
     monkeypatch.setenv("NUMBA_BOUNDSCHECK", "1")
     assert not came_from_disk(load(package))
+
+
+def test_generic_code_is_for_every_processor_of_its_kind(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image's code is found on another machine than it was built on, which is said by
+    numba's own setting; other code isn't.
+    """
+    named = list[str]()
+    for kind in ("generic", ""):
+        monkeypatch.setenv("NUMBA_CPU_NAME", kind)
+        for processor in ("one", "another"):
+            monkeypatch.setattr(cache_folders, "processor", lambda seen=processor: [seen])
+            named.append(cache_folders.fingerprint(package / "times.py"))
+    assert named[0] == named[1]
+    assert named[2] != named[3]
 
 
 @pytest.mark.some(1)
@@ -318,7 +336,12 @@ SCRIPT = (
 
 
 def test_two_processes_may_begin_at_once(package: Path) -> None:
-    """Both have it made or load it, both are right, and none of them holds numba."""
+    """One has it made, and the other waits for that; both are right, and none of them holds
+    numba.
+    """
+    note = "with open(__file__ + '.made', 'a') as made:\n    made.write('x')\n"
+    with (package / "times.py").open("a") as module:
+        module.write(note)
     env = os.environ | {"PYTHONPATH": f"{package}:{ROOT}"}
 
     def begun() -> subprocess.Popen[str]:
@@ -329,6 +352,87 @@ def test_two_processes_may_begin_at_once(package: Path) -> None:
     both = [begun(), begun()]
     assert [process.communicate(timeout=300)[0] for process in both] == ["7 False\n"] * 2
     assert len(kept(package)) == 1
+    assert (package / "times.py.made").read_text() == "x"
+
+
+ASKING = """
+import sys
+from windrow.ingest.native.calling import Compiled
+functions = Compiled('times')
+print(functions.ready(), functions.ready(), flush=True)
+if sys.argv[1:]:
+    while not functions.ready():
+        pass
+    print(functions.times(2), flush=True)
+"""
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("words", [[], ["wait"]])
+def test_who_asks_whether_it_is_ready_does_not_wait(package: Path, words: list[str]) -> None:
+    """It is made by another process, which goes on if the one that asked ends; from then on
+    it is ready, and loaded.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", ASKING, *words],
+        env=os.environ | {"PYTHONPATH": f"{package}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout == "False False\n" + ("7\n" if words else ""), done.stderr
+    until = time.monotonic() + 300
+    while not kept(package):
+        assert time.monotonic() < until
+    assert Compiled("times").ready()
+    assert came_from_disk(load(package))
+
+
+def test_where_nothing_can_be_kept_who_asks_is_told_to_call(
+    read_only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other process could hand it over, and a large window would be read slowly to its end."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(read_only / "__pycache__"))
+    functions = Compiled("times")
+    assert (functions.ready(), functions.times(2)) == (True, 7)
+
+
+def test_all_who_may_read_the_package_may_read_its_code(package: Path) -> None:
+    """An environment that one user has set up serves others: folder and file are as open
+    as Python's own, but for writing.
+    """
+    before = os.umask(0o002)
+    try:
+        load(package)
+    finally:
+        os.umask(before)
+    (code,) = kept(package)
+    assert code.stat().st_mode & 0o777 == 0o644
+    assert code.parent.stat().st_mode & 0o777 == 0o755
+
+
+def test_code_that_is_another_users_alone_is_made_anew(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder beside the package that may not be looked into is passed over."""
+    load(package)
+    (code,) = kept(package)
+    closed, stat, temporary = str(code.parent), os.stat, tempfile.TemporaryFile
+
+    def refusing(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+        if str(path).startswith(f"{closed}/"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, *args, **kwargs)
+
+    def in_a_folder(*, dir: Path) -> Any:  # noqa: A002 - tempfile's own word
+        if str(dir) == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(dir))
+        return temporary(dir=dir)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    monkeypatch.setattr(tempfile, "TemporaryFile", in_a_folder)
+    assert (load(package).times(2), kept(tmp_path / "cache") != []) == (7, True)
 
 
 def test_files_where_the_user_is_are_not_imported(

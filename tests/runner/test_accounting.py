@@ -550,8 +550,8 @@ def test_a_refused_window_says_what_to_fix(bank: Bank) -> None:
         bank.run(bank.pipeline())
     text = str(why.value)
     assert (
-        "120 of 120 refused: $.amount expected int, got float (120). First: bank.payments[0]@0. "
-        in text
+        "120 of 120 messages refused: $.amount expected int, got float (120). First:"
+        " bank.payments[0]@0. " in text
     )
     assert "more than limits.max_dead_ratio 0.5 allows" in text
     assert f"windrow dead show SPEC --window {HOUR.key}" in text
@@ -639,7 +639,7 @@ def test_splits_are_told_together() -> None:
         "$.f5 is odd (10); $.f0 is odd (1); $.f1 is odd (1); $.f2 is odd (1); $.f3 is odd (1);"
         " other reasons (5)"
     )
-    assert f"4 of 20 refused: {kinds}. First: shop.things[1]@105." in why.value.what
+    assert f"4 of 20 messages refused: {kinds}. First: shop.things[1]@105." in why.value.what
 
 
 ANY = {"max_dead_ratio": None}
@@ -654,18 +654,18 @@ BY_STAGE = (
     [
         (
             {"key": {"max_dead_count": 0}},
-            "1 of 20 refused at stage key: key of 3 bytes (1). First: shop.things[1]@104.",
+            "1 of 20 messages refused at stage key: key of 3 bytes (1). First: shop.things[1]@104.",
         ),
         (
             {"rules": {"max_dead_ratio": 0.3}},
             (
-                "8 of 20 refused at stage rules: $.a failed x (8). First: shop.things[1]@101,"
-                " shop.things[1]@102, "
+                "8 of 20 messages refused at stage rules: $.a failed x (8). First:"
+                " shop.things[1]@101, shop.things[1]@102, "
             ),
         ),
         (
             {"rules": {"max_dead_count": 7}, "key": {"max_dead_count": 1}},
-            "8 of 20 refused at stage rules",
+            "8 of 20 messages refused at stage rules",
         ),
     ],
 )
@@ -710,7 +710,7 @@ def test_a_limit_of_a_stage_refuses_a_window(bank: Bank) -> None:
     with pytest.raises(DeadLetterLimitError) as why:
         bank.run(bank.pipeline(schema={"max_dead_count": 0}))
     assert (
-        "1 of 5 refused at stage schema: $.amount expected int, got float (1). First:"
+        "1 of 5 messages refused at stage schema: $.amount expected int, got float (1). First:"
         " bank.payments[0]@1." in why.value.what
     )
     assert (

@@ -42,6 +42,9 @@ class BetweenSplits:
 
     happens: Callable[[], None]
 
+    def start(self) -> None:
+        """See `ports.engine.Engine.start`."""
+
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
         """See `ports.engine.Engine.run`."""
         first = task(splits[0])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -19,13 +20,16 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged_split import Staged, Staging
+from windrow.ingest.ports.lookup import Answers, Ask, LookupSource
 from windrow.ingest.ports.sink import Stager
+from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.dataframe_transform import StageTask, refuse_other_key
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata_arrays import columns, messages_of
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.transform.chain import Chain
+from windrow.ingest.transform.lookup.step import Lookup
 from windrow.ingest.transform.sql.step import Sql
 
 SPLIT = Split("t", 0, 10, 30)
@@ -198,13 +202,46 @@ def test_what_a_filter_behind_it_leaves_out_is_deleted(offsets: list[int], size:
     assert (counts.rows, counts.valid) == (len(offsets) - counts.deletes, len(offsets))
 
 
-def test_a_row_that_a_step_behind_it_refuses() -> None:
+class Refusing:
+    """A service that refuses all keys."""
+
+    identity, repeats = "https://names", False
+
+    def open(self, _version: str, columns: pa.Schema) -> Ask:
+        return lambda keys: Answers(columns.empty_table(), 1, {"it answered 422": keys})
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (
+            Sql("SELECT *, CAST('x' || id AS INT) AS n FROM rows WHERE id > 11"),
+            "sql:n: Conversion Error",
+        ),
+        (
+            Chain(
+                (
+                    Sql("SELECT * FROM rows WHERE id > 11"),
+                    Lookup(
+                        "names",
+                        (("id", "id"),),
+                        (("name", "name"),),
+                        cast("LookupSource", Refusing()),
+                        pin="",
+                        types=pa.schema({"id": pa.int64(), "name": pa.string()}),
+                    ),
+                )
+            ),
+            "lookup:names:refused: names refuses its key: it answered 422",
+        ),
+    ],
+)
+def test_a_row_that_a_step_behind_it_refuses(step: Transform, why: str) -> None:
     """It refuses the window, with its place and without its value."""
-    kept, step = Kept(), Sql("SELECT *, CAST('x' || id AS INT) AS n FROM rows WHERE id > 11")
-    with pytest.raises(RefusedError, match="is refused: sql:n: Conversion Error") as refused:
+    kept = Kept()
+    with pytest.raises(RefusedError, match=f"is refused: {why}.*; 1 more near it") as refused:
         StageTask(lambda _: kept, step, OWN, METADATA)(read_of(3), [batch([10, 12, 13])])
     assert (refused.value.place, kept.discarded) == ("t[0]@12", True)
-    assert "and 1 rows near it" in refused.value.what
 
 
 @given(

@@ -4,7 +4,7 @@ ledger; no services.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -132,11 +132,9 @@ def test_a_replay_of_an_uncommitted_window_is_safe_to_retry(desk: Desk) -> None:
 def test_what_begins_to_be_read_is_told_once(desk: Desk) -> None:
     """Of a window without messages, too, which has no splits."""
     for number, splits in ((1, "1 split"), (3, "0 splits")):
-        told: list[str | None] = []
-        run(desk.pipeline(), hour(number), PLAIN, lambda at, told=told: told.append(at.beginning()))  # type: ignore[misc]
-        assert [words for words in told if words] == [
-            f"Reading window {hour(number).key}: {splits}"
-        ]
+        told: list[str] = []
+        run(desk.pipeline(), hour(number), PLAIN, lambda at, told=told: told.extend(at.notes))  # type: ignore[misc]
+        assert told == [f"Reading window {hour(number).key}: {splits}"]
 
 
 def test_a_replay_is_known_after_the_ledger_was_lost(desk: Desk) -> None:
@@ -175,6 +173,21 @@ def test_reporting_asks_nothing_of_the_schema_and_writes_nothing(desk: Desk, sch
     before = desk.version()
     assert desk.run(1, schema=schema).recovered
     assert desk.version() == before
+
+
+def test_the_engine_starts_while_a_window_is_planned(desk: Desk) -> None:
+    """Once the table is seen to lack it, and before its plan is frozen; for a window that is
+    there nothing is started.
+    """
+    pipeline, planned = desk.pipeline(), list[bool]()
+
+    class Starts(LocalEngine):
+        def start(self) -> None:
+            planned.append(pipeline.ledger.plan(hour(1)) is not None)
+
+    begun = replace(pipeline, engine=Starts())
+    assert [run(begun, hour(1), PLAIN).recovered for _ in range(2)] == [False, True]
+    assert planned == [False]
 
 
 def test_a_schema_that_lost_a_column_is_refused_before_anything_is_read(desk: Desk) -> None:

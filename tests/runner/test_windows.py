@@ -161,7 +161,7 @@ def test_what_windows_share_is_asked_once(desk: Desk) -> None:
     few, many = asked(WINDOWS[1:3]), asked(WINDOWS[3:])
     assert many[0] - few[0] == Counter(), "of the cluster"
     assert many[1] - few[1] == Counter(commit=7, receipt_text=7, stager=7), "of the table"
-    assert many[2] == Counter(run=1)
+    assert many[2] == Counter(start=1, run=1)
     again = asked(WINDOWS)
     assert (again[0], again[2]) == (Counter(), Counter())
     assert again[1] == Counter(owner=1, is_at=1, looks=1, receipt_text=12)

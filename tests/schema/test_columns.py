@@ -14,7 +14,9 @@ import pytest
 
 from tests.formats.json.models import Nested, Scalars
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.metadata_types import refuse_wrong
 
 
 def made(annotation: Any, field: Any = None, **config: Any) -> Any:
@@ -177,6 +179,7 @@ def test_a_field_that_pandera_leaves_out_is_a_mistake() -> None:
         id: pl.Int64
         __deleted: pl.String = pp.Field(nullable=True)
         _op = pp.Field()
+        _topic: pl.String
 
     text = refused(Event)
     for name in ("_id", "__deleted", "_op"):
@@ -185,6 +188,13 @@ def test_a_field_that_pandera_leaves_out_is_a_mistake() -> None:
             f' pa.Field(alias="{name}")' in text
         )
     assert "_limit" not in text
+    taken = "that is a metadata column's name, unless the spec renames it under metadata: do so, or"
+    assert f'pa.Field(alias="_topic"); {taken}' in text
+    assert text.count(taken) == 1
+    (column,) = Columns.of(made(pl.String, pp.Field(alias="_topic"))).columns
+    with pytest.raises(SpecError, match="column _topic of the schema has the name of metadata"):
+        refuse_wrong([column.name], DEFAULT)
+    refuse_wrong([column.name], {**DEFAULT, "topic": "_of"})
     assert [
         column.name for column in Columns.of(made(pl.Int64, pp.Field(alias="__deleted"))).columns
     ] == ["__deleted"]

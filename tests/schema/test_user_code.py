@@ -56,7 +56,8 @@ def test_a_corrected_file_counts_at_once(folder: Path) -> None:
     ("reference", "said"),
     [
         ("none.py:M", "can't be read: No such file"),
-        ("model.py:X", "no class X"),
+        ("model.py:X", r"no class X in model.py, and the spec has model.py:X as a schema\. Give"),
+        ("model.py:MM", r"and the spec has model.py:MM as a schema\. Is M meant\?"),
         ("model.py:N", "not a pandera.polars DataFrameModel"),
         ("model.py:pl", "not a pandera.polars DataFrameModel"),
         ("no.such.module:M", "ModuleNotFoundError"),
@@ -134,6 +135,18 @@ def test_a_model_of_another_pandera_says_how_to_change(
         with pytest.raises(SpecError, match=f"is a model of pandera.{flavour}") as told:
             load_model(ModelReference("other.py:M", folder))
     assert "import pandera.polars as pa" in told.value.do
+
+
+def test_the_oldest_import_of_pandera_brings_no_warning(folder: Path) -> None:
+    """`import pandera as pa` is answered by the sentence alone: pandera's own twenty lines about
+    it would stand before it.
+    """
+    (folder / "old.py").write_text("import pandera as pa\nclass M(pa.DataFrameModel): pass\n")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", FutureWarning)
+        with pytest.raises(SpecError, match=r"is a model of pandera\.pandas"):
+            load_model(ModelReference("old.py:M", folder))
+    assert not [one for one in heard if "pandera" in str(one.message)]
 
 
 @pytest.mark.slow

@@ -149,6 +149,20 @@ HOSTILE = {
         changed("path: lake", "path: ~nobody-has-this-name/lake"),
         "line 5: sink.path: begins with ~",
     ),
+    "shell": (
+        changed("path: lake", "path: $HOME/lake"),
+        "line 5: sink.path: has a shell's variable, which is not read: use {{ env.HOME }} or ~",
+    ),
+    "shell inside": (
+        f"{GOOD}state: data/${{USER}}/x.db\n",
+        "line 6: state: has a shell's variable",
+    ),
+    "shell of a lookup": (
+        GOOD
+        + "transform:\n  steps:\n  - {lookup: a, key: {a: b}, take: {c: d},"
+        + " from: {table: $HOME/x}}\n",
+        "line 8: transform.steps.0.from.table: has a shell's variable",
+    ),
     "state": (f"{GOOD}state: ~nobody-has-this-name/state.db\n", "line 6: state: begins with ~"),
     "folder": (
         changed("id: orders", 'id: ".."'),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -16,7 +17,7 @@ from tests.settings.distributions import Site
 from windrow.assets.component import Attributes
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import BugError, SpecError
 from windrow.ingest.formats.kinds import FORMATS
 from windrow.ingest.lookups.kinds import SOURCES
 from windrow.ingest.runner.spark.cluster import own_code
@@ -44,6 +45,9 @@ class Lines(FormatSection):
     format: Literal["acme-lines"] = "acme-lines"
     most: int = 7
 
+    def decoder(self, folder):
+        raise NotImplementedError
+
 
 class Bare(SinkSection):
     kind: Literal["bare"]
@@ -54,7 +58,7 @@ class Vault(SinkSection):
     box: str
 
     def make(self, rows, metadata, folder):
-        raise NotImplementedError
+        return {}[self.box]
 
     def dead_letters(self, folder):
         raise NotImplementedError
@@ -63,10 +67,27 @@ class Vault(SinkSection):
 class Mask(StepSection):
     mask: str
 
+    def transform(self, place):
+        raise NotImplementedError
+
 
 class Book(SourceSection):
-    repeats = True
     book: str
+
+    def source(self, folder):
+        raise NotImplementedError
+
+
+class BareFormat(FormatSection):
+    format: Literal["bare"]
+
+
+class BareStep(StepSection):
+    bare: str
+
+
+class BareSource(SourceSection):
+    bare: str
 """
 ENTRIES = {
     "formats": {"acme-lines": "acme:Lines"},
@@ -141,6 +162,20 @@ def test_a_plugin_is_a_kind_like_any(site: Site) -> None:
     assert schema_mistakes(decode={"format": "acme-lines", "most": []}) != []
 
 
+def test_a_bug_of_a_plugin_is_not_windrows(site: Site) -> None:
+    """The message names the plugin in whose code it came up, and where; not what it says."""
+    site.install("acme-kinds", {"acme": ACME}, **ENTRIES)
+    vault = spec(sink={"kind": "acme-vault", "box": "hush"}).sink
+    with pytest.raises(KeyError) as raised:
+        vault.make(pa.schema([]), {}, Path("/tmp"))
+    said = str(BugError.of(raised.value, "setup"))
+    assert said.startswith("KeyError: this is a bug in the plugin acme-kinds, at acme:")
+    assert "hush" not in said
+    with pytest.raises(KeyError) as raised:
+        dict[str, int]()["hush"]
+    assert "a bug in windrow, at tests." in str(BugError.of(raised.value, "setup"))
+
+
 def test_the_settings_page_is_of_windrows_own(site: Site) -> None:
     """The page of all settings is the same, whatever is installed."""
     before = docs.page()
@@ -207,10 +242,18 @@ def test_a_broken_plugin_is_told_where_it_is_used(site: Site) -> None:
             )
 
 
-def test_a_sink_needs_its_methods(site: Site) -> None:
-    """Options alone make no table: a kind of sink has two methods of its own."""
-    site.install("acme-kinds", {"acme": ACME}, sinks={"vault": "acme:Bare"})
-    assert "sinks.kind.SinkSection, with make and dead_letters" in refused(sink={"kind": "vault"})
+def test_a_kind_needs_its_methods(site: Site) -> None:
+    """Options alone make nothing: each kind has methods of its own."""
+    names = {"formats": "Format", "steps": "Step", "lookups": "Source", "sinks": ""}
+    site.install(
+        "acme-kinds", {"acme": ACME}, **{g: {"bare": f"acme:Bare{n}"} for g, n in names.items()}
+    )
+    assert "sinks.kind.SinkSection, with make and dead_letters" in refused(sink={"kind": "bare"})
+    assert "formats.kind.FormatSection, with decoder" in refused(decode={"format": "bare"})
+    assert "transform.kind.StepSection, with transform" in refused(
+        transform={"steps": [{"bare": "x"}]}
+    )
+    assert "lookups.kind.SourceSection, with source" in refused(transform=lookup({"bare": "x"}))
 
 
 def test_two_of_one_name_are_refused_where_it_is_used(site: Site) -> None:

@@ -4,19 +4,34 @@ what the tests run.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def section(heading: str) -> str:
+def listed() -> list[Path]:
+    """What belongs to the project, links to folders too: tracked, or new and not ignored."""
+    found = subprocess.run(
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+    return [path for name in found.split("\0") if name and os.path.lexists(path := ROOT / name)]
+
+
+def section(heading: str, text: str = README) -> str:
     """What stands under a heading of the second level, to the next one."""
     found = re.search(
-        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", README, re.DOTALL | re.MULTILINE
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
     )
-    assert found, f"the README has no section {heading!r}"
+    assert found, f"the page has no section {heading!r}"
     return found[1]
 
 

@@ -52,7 +52,8 @@ def test_everything_imported_is_asked_for() -> None:
         for path in (ROOT / ours).rglob("*.py")
         for name in imported(path) - OURS - set(sys.stdlib_module_names)
         if not (asked | (for_developers if path.is_relative_to(DEMO) else set()))
-        & {dist.lower().replace("_", "-") for dist in providers.get(name, [])}
+        # of an extra that isn't installed here the distribution has the module's name
+        & {dist.lower().replace("_", "-") for dist in providers.get(name, [name])}
     }
     assert missing == set()
 
@@ -87,6 +88,25 @@ def test_extras_are_named_by_the_distribution() -> None:
     }
     assert {each for each in named if each[1:] not in known} == set()
     assert {extra for _, _, extra in named} == set(project["optional-dependencies"])
+
+
+def test_the_page_has_every_extra() -> None:
+    """The table of docs/install.md has the extras that there are, each once."""
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == sorted(
+        project["optional-dependencies"]
+    )
+
+
+def test_the_page_has_the_versions() -> None:
+    """What docs/install.md says is allowed is what the distribution asks for."""
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = ["python" + project["requires-python"], *project["dependencies"]]
+    rows = re.findall(r"^\| ([a-z]+) \| `([^`]+)` \|$", page, re.MULTILINE)
+    assert {"python", "dagster", "pyspark", "polars", "pyarrow", "duckdb"} <= set(dict(rows))
+    assert {"".join(row) for row in rows} <= set(asked)
 
 
 def test_the_advice_to_install_an_extra_works() -> None:

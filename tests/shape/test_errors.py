@@ -115,6 +115,7 @@ EXIT_CODES = {
     "OpenTransactionError": 4,
     "OutcomeUnknownError": 3,
     "OverlapError": 1,
+    "PausedError": 1,
     "RefusedError": 1,
     "SchemaChangedError": 1,
     "SpecError": 2,

@@ -28,6 +28,7 @@ NAMES = {
     "DeadReplayRequest",
     "DeadReplayResult",
     "NotClosedError",
+    "PassedOver",
     "Pipeline",
     "PipelineSpec",
     "Plan",
@@ -45,10 +46,12 @@ NAMES = {
     "load_spec",
     "replay_dead_letters",
     "open_pipeline",
+    "pass_over_refused",
     "preview_window",
     "read_receipts",
     "run_batches",
     "run_window",
+    "run_windows",
     "windows_named",
 }
 """What users may rely on: a name that goes, or changes its meaning, breaks their code."""
@@ -130,8 +133,8 @@ def test_no_name_is_a_modules() -> None:
 
 def test_another_name_is_an_error() -> None:
     """A misspelt name fails as in any module."""
-    with pytest.raises(AttributeError, match="'windrow' has no attribute 'run_windows'"):
-        windrow.run_windows  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="'windrow' has no attribute 'run_window_'"):
+        windrow.run_window_  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_importing_it_loads_nothing() -> None:

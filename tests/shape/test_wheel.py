@@ -207,5 +207,5 @@ print(json.dumps(sorted(spec.key.to_user_string() for spec in loaded.resolve_all
 print(json.dumps([assets.OF, ingest.OF, resources.OF]))
 """
     found, others = map(json.loads, run(installed, code, tmp_path).splitlines()[-2:])
-    assert found == ["kafka/shop.things", "things"]
+    assert found == ["kafka/shop.things", "things", "things_dead"]
     assert others == ["the shop"] * 3

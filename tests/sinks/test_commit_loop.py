@@ -178,21 +178,21 @@ def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "sent", "own"),
+    ("changed", "tries", "own"),
     [
-        ({"seconds": 9.0}, True, True),
-        ({}, False, False),
-        ({"attempt": "another"}, True, False),
-        ({"generation": 1}, True, False),
+        ({"seconds": 9.0}, 2, True),
+        ({}, 0, False),
+        ({"attempt": "another"}, 1, False),
+        ({"generation": 1}, 1, False),
     ],
 )
 def test_a_receipt_that_is_found_is_this_calls_own(
-    sink: Any, changed: dict[str, Any], sent: bool, own: bool
+    sink: Any, changed: dict[str, Any], tries: int, own: bool
 ) -> None:
     """If it was put, and is of the same attempt and generation, whatever the sink added to it."""
     made, _ = staged_receipt(sink, 0, dead=False)
-    found = Found(Committed(msgspec.structs.replace(made, **changed), 1), sent)
-    assert outcome_for(made, found) == (Done if own else AlreadyDone)(found.value)
+    found = Found(Committed(msgspec.structs.replace(made, **changed), 1), tries)
+    assert outcome_for(made, found) == (Done if own else AlreadyDone)(found.value, tries)
 
 
 @pytest.mark.parametrize("moved", [False, True])

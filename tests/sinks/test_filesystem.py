@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +95,19 @@ def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
     place.remove("none")
     assert place.seen(["none"]) == {"none": None}
     assert place.names("none") == set()
+
+
+@pytest.mark.parametrize("look", [Place.folders, lambda *at: list(Place.walk(*at))])
+def test_a_folder_that_another_run_makes(look: Callable[[Place, str], Any], tmp_path: Path) -> None:
+    """Who looks into a folder while others make it finds nothing, and no fault of the disk."""
+    place, number = Place(str(tmp_path)), 3_000
+    one = f"    os.mkdir(f'{tmp_path}/{{n}}'); sum(range(9999))"
+    make = f"import os\nfor n in range({number}):\n{one}"
+    with subprocess.Popen([sys.executable, "-c", make]) as other:
+        for n in range(number):
+            while not (tmp_path / str(n)).is_dir():
+                assert not look(place, str(n))
+                assert other.poll() in {None, 0}
 
 
 def test_a_draft_that_was_swept(tmp_path: Path) -> None:

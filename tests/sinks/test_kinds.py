@@ -127,3 +127,24 @@ def test_a_kind_is_loaded_when_a_spec_names_it() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.strip() == "True set()"
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        {"path": "lake/"},
+        {"path": "s3://bucket/lake"},
+        {"kind": "files", "path": "lake", "format": "parquet"},
+        {"kind": "iceberg", "warehouse": "lake/warehouse", "table": "sales.orders"},
+        {"kind": "iceberg", "catalog": {"type": "sql", "uri": "sqlite:////tmp/c"}, "table": "a.b"},
+        {"kind": "postgres", "url": "postgresql://h/db", "table": "o", "staging": "lake/o"},
+        {"kind": "sqlite", "path": "lake.sqlite", "table": "orders"},
+        {"kind": "kafka", "topic": "out", "staging": "lake/out"},
+    ],
+    ids=str,
+)
+def test_dead_letters_are_where_their_asset_says(sink: dict[str, Any]) -> None:
+    """The place of the dead letters that pages and messages tell is where they are written."""
+    kind = parse_spec({**ATTRIBUTES, "sink": sink}, Path("/tmp")).sink
+    store: Any = kind.dead_letters(Path("/tmp"))
+    assert kind.dead_place(Path("/tmp")).removeprefix("postgresql://") == store.store.place

@@ -5,6 +5,7 @@ is refused, whoever is first keeps its files.
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -72,6 +73,25 @@ def aged(sink: Any, hours: float = 100_000) -> None:
     """All that is staged was last written long ago."""
     for path in staged_paths(sink):
         os.utime(path, (path.stat().st_mtime - hours * 3600,) * 2)
+
+
+@pytest.mark.parametrize("kind", ["delta", "files", "iceberg", "sqlite"])
+def test_a_file_of_progress_goes(world: SinkWorld, sink: Any) -> None:
+    """What a worker wrote of its progress is found by the driver through a copy of its own. It
+    is no row; if nobody removed it, a sweep does, and takes nothing else.
+    """
+    driver = sink.progress_folder()
+    with pickle.loads(pickle.dumps(driver)).open_output("j-worker") as out:
+        out.write(b"{}")
+    kept = len(staged_paths(sink))
+    assert (driver.names(""), driver.get("j-worker")) == ({"j-worker"}, b"{}")
+    assert world.report(sink, [0]).ok
+    assert sink.sweep_both(GRACE) == []
+    aged(sink)
+    (swept,) = sink.sweep_both(GRACE)
+    assert swept.endswith("_progress/j-worker")
+    assert len(staged_paths(sink)) == kept - 1
+    assert world.report(world.reopen(sink), [0]).ok
 
 
 @contextmanager

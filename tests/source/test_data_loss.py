@@ -59,7 +59,7 @@ def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, p
         refused.value.partition,
         refused.value.offset,
     ) == ("plan", "t", 0, mark.offset)
-    assert refused.value.do == WAY_OUT
+    assert refused.value.do.startswith(WAY_OUT)
 
 
 def test_who_asks_says_the_way_out() -> None:
@@ -71,7 +71,7 @@ def test_who_asks_says_the_way_out() -> None:
     for plan, start in ((gone, 6), (doubted, 5)):
         with pytest.raises(DataLossError) as refused:
             refuse_lost(plan, {T0: start}, "Ask somebody.")
-        assert refused.value.do == "Ask somebody."
+        assert refused.value.do.startswith("Ask somebody.")
 
 
 def test_nothing_is_doubted_of_what_is_not_read() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -234,8 +235,15 @@ def test_several_rows_of_one_key(tmp_path: Path) -> None:
         assert apply(by, decoded(ORDERS)).rows["customer_name"][1].as_py() == name
 
 
-def test_each_key_is_asked_for_once(tmp_path: Path) -> None:
-    """Over all batches of a split, without nulls, in their order."""
+@pytest.mark.parametrize("hashes", [2**64 - 1, 1])
+def test_each_key_is_asked_for_once(
+    hashes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over all batches of a split, without nulls, in their order; each row still has its answer,
+    whatever the hashes of keys are.
+    """
+    hashed = pl.DataFrame.hash_rows
+    monkeypatch.setattr(pl.DataFrame, "hash_rows", lambda frame: hashed(frame) % hashes)
     asked: list[list[int]] = []
 
     @dataclass(frozen=True)
@@ -267,6 +275,7 @@ def test_each_key_is_asked_for_once(tmp_path: Path) -> None:
 
     lookup = customers(tmp_path)
     step = replace(lookup, source=Counts(lookup.source)).open()
+    names = []
     for batch in (
         ORDERS,
         ORDERS,
@@ -274,8 +283,10 @@ def test_each_key_is_asked_for_once(tmp_path: Path) -> None:
         pa.RecordBatch.from_pydict({"order": pa.array([1, 2]), "customer": pa.array([2, 3])}),
     ):
         given_ = decoded(batch)
-        step(given_, messages_for(given_))
+        names.append(step(given_, messages_for(given_)).rows["customer_name"].to_pylist())
     assert asked == [[1, 3, 7], [2]]
+    whole = ["Cid", "Ann", None, None, "Ann"]
+    assert names == [whole, whole, ["Cid"], [None, "Cid"]]
 
 
 _NUMBERS, _LETTERS = st.integers(0, 5), st.sampled_from(["a", "b", None])
@@ -325,6 +336,32 @@ def test_what_can_never_fit_is_refused_before_anything_is_read(
     lookup = replace(customers(tmp_path), key=(key,), take=(take,))
     with pytest.raises(SpecError, match=why):
         lookup.columns(columns_of(ORDERS))
+
+
+def test_files_with_a_column_name_twice(tmp_path: Path) -> None:
+    """Nobody can say which column is meant: the file's names are told before anything is read, or
+    the file that differs from the first one; a name that nobody asks for harms nothing.
+    """
+    twice = pa.Table.from_arrays(
+        [pa.array([1, 2]), *[pa.array(["a", "b"])] * 2], ["id", "name", "name"]
+    )
+    _to_parquet(tmp_path / "t", twice)
+    at = source(STORES["parquet"], tmp_path / "t")
+    lookup = Lookup("t", (("customer", "id"),), (("name", "who"),), at)
+    says = "t has 2 columns name of a type that a table takes; it has id, name, name"
+    with pytest.raises(SpecError, match=says):
+        lookup.columns(columns_of(ORDERS))
+    for key in ("name", "id"):
+        with pytest.raises(SpecError, match="name any more, or several"):
+            replace(lookup, key=(("customer", key),)).wanted()
+    only = replace(lookup, take=(("id", "nr"),))
+    assert apply(only, decoded(ORDERS)).rows["nr"].to_pylist() == [None, 1, None, None, 1]
+
+    _to_parquet(tmp_path / "u", CUSTOMERS)
+    _to_parquet(tmp_path / "u", twice)
+    lookup = replace(lookup, source=source(STORES["parquet"], tmp_path / "u"))
+    with pytest.raises(RefusedError, match=r"1\.parquet has no column name, or several"):
+        apply(lookup, decoded(ORDERS))
 
 
 def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:

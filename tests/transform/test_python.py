@@ -87,6 +87,33 @@ def nothing(rows: pl.DataFrame):
 def unsaid(rows):
     return rows
 """
+ODD = """\
+import functools
+
+import polars as pl
+import pyarrow as arrow
+
+
+def hidden(rows: "polars.DataFrame"):
+    return rows
+
+
+bound = functools.partial(hidden)
+
+
+def leaves(rows: pl.DataFrame):
+    if (rows["text"] == "secret").any():
+        raise SystemExit("secret")
+    return rows.rename({"text": "name"})
+
+
+def doubled(rows: arrow.RecordBatch):
+    return arrow.RecordBatch.from_arrays([*rows.columns[:2], rows["id"]], ["id", "name", "id"])
+
+
+def moody(rows: pl.DataFrame):
+    return [1] if rows.height == 1 else leaves(rows)
+"""
 THINGS = Columns((Column("id", pa.int64(), nullable=False), Column("text", pa.string(), True)))
 ROWS = pa.RecordBatch.from_arrays(
     [pa.array([1, 2, 3, 4, 5]), pa.array(["a", "b", None, "secret", "e"])],
@@ -98,9 +125,11 @@ ROWS = pa.RecordBatch.from_arrays(
 def step(tmp_path: Path) -> Any:
     """`step(function, ...)`: a step of the functions above."""
     (tmp_path / "code.py").write_text(CODE)
+    (tmp_path / "odd.py").write_text(ODD)
 
     def make(function: str, **more: Any) -> Python:
-        named = FunctionReference(f"code.py:{function}", tmp_path)
+        file = "odd.py" if f"{function}(" in ODD or function == "bound" else "code.py"
+        named = FunctionReference(f"{file}:{function}", tmp_path)
         return Python(named, ModelReference("code.py:Named", tmp_path), **more)
 
     return make
@@ -169,6 +198,8 @@ def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
     assert [(index, stage) for index, stage, _ in dead(found)] == [(3, "rules")]
     assert found.dead_reason.to_pylist() == ["python:ValueError"]
     assert "secret" not in found.dead_detail[0].as_py()
+    left = apply(step("leaves", on_error="dead"), decoded(ROWS))
+    assert left.dead_reason.to_pylist() == ["python:SystemExit"]
     alone = apply(step("picky", on_error="dead"), decoded(ROWS.slice(3, 1)))
     assert (alone.rows.num_rows, alone.dead_index.to_pylist()) == (0, [0])
 
@@ -182,6 +213,8 @@ def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
         ("unsigned", {}, "_row has other numbers than it was given, or another order"),
         ("nothing", {}, "gave NoneType"),
         ("nothing", {"on_error": "dead"}, "gave NoneType"),
+        ("moody", {"on_error": "dead"}, "gave list"),
+        ("doubled", {}, "it gives no column id, or several"),
         ("other_key", {"primary_key": ("id",)}, "it changes sink.primary_key"),
         ("twice", {"primary_key": ("id",)}, "it makes several rows of one"),
         ("odd", {"primary_key": ("id",), "versioned": True}, "with sink.version nothing"),
@@ -196,9 +229,16 @@ def test_what_a_function_must_not_give(
 
 
 def test_what_is_told_before_anything_is_read(step: Any) -> None:
-    """A function that doesn't say which batch it takes, and a schema without the key."""
-    with pytest.raises(SpecError, match=r"code\.py:unsaid doesn't say which batch it takes"):
-        step("unsaid").columns(THINGS)
+    """A function that doesn't say which batch it takes, or not so that it can be read, and a
+    schema without the key.
+    """
+    for function, why in {
+        "unsaid": r"\. Annotate",
+        "hidden": r"\(NameError: name 'polars' is not defined\)",
+        "bound": r"\(TypeError: ",
+    }.items():
+        with pytest.raises(SpecError, match=f"{function} doesn't say which batch it takes ?{why}"):
+            step(function).columns(THINGS)
     with pytest.raises(SpecError, match=r"has text of sink\.primary_key otherwise"):
         step("upper", primary_key=("text",)).columns(THINGS)
 

@@ -9,11 +9,12 @@ import pandera.polars as pp
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandera.errors import SchemaErrors
 
 from tests.formats.json.models import Nested
+from tests.profiles import examples
 from tests.transform.orders import Order, rows
 from windrow.ingest.errors import SpecError
 from windrow.ingest.transform import rules as rules_module
@@ -61,17 +62,22 @@ def test_the_detail_holds_the_check_not_the_value() -> None:
     assert failure.detail == "Failed isin(['EUR', 'USD']) - at $.currency"
 
 
-def test_a_check_that_raises_fails_the_window() -> None:
-    """It says nothing of any row; the text of what it raised may hold values and isn't shown."""
+@pytest.mark.parametrize("raised", [ZeroDivisionError, SystemExit])
+@pytest.mark.parametrize("each", [True, False])
+def test_a_check_that_raises_fails_the_window(raised: type[BaseException], each: bool) -> None:
+    """It says nothing of any row; the text of what it raised may hold values and isn't shown. A
+    `sys.exit` ends no worker.
+    """
 
     class Crashing(pp.DataFrameModel):
         id: pl.Int64
 
-        @pp.check("id", name="odd", element_wise=True)
+        @pp.check("id", name="odd", element_wise=each)
         def odd(cls, value: int) -> bool:  # noqa: N805
-            raise ZeroDivisionError(f"hunter{value}")
+            raise raised(f"hunter{value}")
 
-    with pytest.raises(SpecError, match="odd of Crashing failed as a whole") as caught:
+    says = f"odd of Crashing failed as a whole: it raised {raised.__name__}"
+    with pytest.raises(SpecError, match=says) as caught:
         Rules(Crashing).failures(pa.record_batch([pa.array([2, 4])], names=["id"]))
     assert "hunter" not in str(caught.value)
 
@@ -155,6 +161,7 @@ _ROWS = st.tuples(
 )
 
 
+@settings(max_examples=examples(100, short=8))
 @given(st.lists(_ROWS, min_size=1, max_size=12))
 def test_all_at_once_is_what_pandera_says_one_after_the_other(
     values: list[tuple[Any, ...]],

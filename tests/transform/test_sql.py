@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.transform.small_verdicts import columns_of, decoded
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import BugError, SpecError
 from windrow.ingest.ports.decoder import Deletes
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Column, Columns
@@ -106,6 +106,7 @@ def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         ("SELECT id FROM rows LIMIT 1", "LIMIT counts other rows"),
         ("SELECT id FROM rows ORDER BY id", "ORDER BY: rows keep the order of the log"),
         ("SELECT now() AS n FROM rows", "now depends on more than its arguments"),
+        ("SELECT year(age(_timestamp)) AS y FROM rows", "age depends on more than its arguments"),
         ("SELECT random() AS n FROM rows", "random depends on more than its arguments"),
         ("SELECT current_date AS d FROM rows", "there is no column current_date, there are id"),
         ("SELECT id FROM rows UNION SELECT id FROM rows", "UNION and its like bring other rows"),
@@ -121,9 +122,13 @@ def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         ("SELECT id FROM rows GROUP BY id", "GROUP BY, HAVING and QUALIFY look at other rows"),
         ("SELECT id FROM rows GROUP BY ALL", "GROUP BY, HAVING and QUALIFY look at other rows"),
         ("SELECT id + 1 FROM rows", "(id + 1) has no name: write (id + 1) AS name"),
-        ("SELECT id, id FROM rows", "id comes twice"),
+        ("SELECT id, id FROM rows", "'id' comes twice"),
         ("SELECT id, text AS ID FROM rows", "'id' and 'ID' differ by case only"),
         ("SELECT prize FROM rows", "there is no column prize, there are id, lines, text"),
+        (
+            'SELECT id FROM rows WHERE text = "EUR"',
+            "there is no column EUR: a text is 'EUR', in single quotes, there are id, lines, text",
+        ),
         ("SELECT * EXCLUDE (prize) FROM rows", "the star has no column prize"),
         ("SELECT COLUMNS('i.*') FROM rows", "COLUMNS(...) and a struct's star: name the columns"),
         ("SELECT unnest(lines) + 1 AS n FROM rows", "unnest stands alone as a column"),
@@ -397,6 +402,36 @@ def test_what_is_too_large_for_a_batch(
     with pytest.raises(SpecError, match=said) as refused:
         apply(sql, decoded(rows))
     assert "source.tuning.batch_messages" in refused.value.do
+
+
+def test_a_duckdb_that_can_not_go_on_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses no row: the task ends, and the next one of the process has another DuckDB."""
+    rows, sql = pa.record_batch({"n": pa.array([1, 2])}), Sql("SELECT n + 1 AS n FROM rows")
+    dead, real = step.locked(), step.locked
+
+    class Dead:
+        """One that has met a failed assertion of its own."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(dead, name)
+
+        def sql(self, query: str) -> Any:
+            if "rows" in query and self.asked:
+                raise duckdb.FatalException("the database was invalidated by hush")
+            self.asked = True
+            return dead.sql(query)
+
+        asked = False
+
+    monkeypatch.setattr(step, "locked", Dead)
+    dead.execute("CREATE TABLE mark (n INT)")
+    with pytest.raises(BugError, match="FatalException") as told:
+        apply(sql, decoded(rows))
+    assert "hush" not in str(told.value)
+    monkeypatch.setattr(step, "locked", real)
+    assert apply(sql, decoded(rows)).rows["n"].to_pylist() == [2, 3]
+    with pytest.raises(duckdb.CatalogException):
+        step.locked().sql("SELECT * FROM mark")
 
 
 def test_no_file_is_read() -> None:

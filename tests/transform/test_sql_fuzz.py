@@ -167,7 +167,7 @@ def by_duckdb(
     return found
 
 
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(120, short=10))
 @given(rows=ROWS, select=selects(), size=st.integers(1, 5))
 def test_batches_are_the_whole_table(
     rows: list[dict[str, Any]], select: tuple[str, str], size: int

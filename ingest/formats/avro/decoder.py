@@ -60,7 +60,7 @@ class AvroPass(OnePass):
     def __init__(self, schema: AvroSchema, columns: Columns) -> None:
         self._program = program_of(schema, columns)
         symbols = np.frombuffer(self._program.symbols, np.uint8)
-        super().__init__(self._program.nodes, ITEMS, ENTRIES_CODE.copy_texts, symbols)
+        super().__init__(self._program.nodes, ITEMS, PASS, ENTRIES_CODE, symbols)
 
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         del longest

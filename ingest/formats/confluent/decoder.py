@@ -459,7 +459,7 @@ class FramedBatchDecoder:
     def _nulls(self, count: int) -> Decoded:
         if self._decoder.on_null == "drop":
             return replace(self._dead(0, VALUE, "", ""), dropped=count)
-        return self._dead(count, VALUE, "tombstone", "Expected a value, got none")
+        return self._dead(count, VALUE, "tombstone", "Expected a value, got a tombstone")
 
     def _nameless(self, count: int) -> Decoded:
         return self._dead(

@@ -76,7 +76,7 @@ class CsvPass(OnePass):
         special = [
             -1 if c is None else ord(c) for c in (dialect.delimiter, dialect.quote, dialect.escape)
         ]
-        super().__init__(nodes, ROWS, PASS.copy_texts, special[1], null=-1)
+        super().__init__(nodes, ROWS, PASS, PASS, special[1], null=-1)
         fields = [(node.kind, *bounds_of(node, columns.finer), node.required) for node in nodes[1:]]
         self._width = sum(2 if node.kind in {WIDE, EPOCH, INSTANT} else 1 for node in nodes[1:])
         null = _bare_null(dialect)

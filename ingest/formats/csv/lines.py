@@ -23,6 +23,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from windrow.ingest.errors import counted
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 
 
@@ -95,7 +96,7 @@ class Lines:
             if field["delimiter"] is None:
                 return found
             at = field.end()
-        raise RefusedValueError("field_count", f"Expected {counted(most)}, got more", "")
+        raise RefusedValueError("field_count", f"Expected {counted(most, 'field')}, got more", "")
 
     def _piece(self, field: re.Match[str]) -> Piece:
         """Replaces doubled quotes and escapes by the characters that they mean.
@@ -126,8 +127,3 @@ class Lines:
 def _meaning(escaped: re.Match[str]) -> str:
     """Returns what the character behind an escape means."""
     return escaped[1].translate(_CONTROLS)
-
-
-def counted(n: int) -> str:
-    """`1 field`, `2 fields`."""
-    return "1 field" if n == 1 else f"{n} fields"

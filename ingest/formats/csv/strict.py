@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece, counted
+from windrow.ingest.errors import counted
+from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece
 from windrow.ingest.formats.json.values import converter, number_in
 from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation, text_of
@@ -46,7 +47,9 @@ class StrictLine:
         pieces = self._lines.pieces(text_of(message, "CSV"), len(self._columns))
         if len(pieces) < len(self._columns):
             raise RefusedValueError(
-                "field_count", f"Expected {counted(len(self._columns))}, got {len(pieces)}", ""
+                "field_count",
+                f"Expected {counted(len(self._columns), 'field')}, got {len(pieces)}",
+                "",
             )
         return [
             self._value(piece, column, read)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.formats.json.layout import ITEMS, PASS, SPARE, tables_of
+from windrow.ingest.formats.json.layout import (
+    ITEMS,
+    PASS,
+    SPARE,
+    Tables,
+    as_read,
+    tables_of,
+)
 from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.json.values import converter
 from windrow.ingest.formats.row_decoder import DecodeValues, refuse_columns
@@ -85,14 +93,19 @@ class JsonPass(OnePass):
 
     def __init__(self, columns: Columns, reading: Reading = EXACT) -> None:
         nodes = nodes_of(columns)
-        super().__init__(nodes, ITEMS, PASS.copy_texts)
-        self._tables = tables_of(nodes, reading, columns.finer)
+        super().__init__(nodes, ITEMS, PASS, PASS)
+        self._readings, self._finer = as_read(nodes, reading), columns.finer
         self._others = reading.unknown == "ignore"
         self._required = sum(node.required for node in nodes)
         self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in nodes) else 1
         # such a list may come as an object: each key has three entries
         if any(map_type(node.type) is not None for node in nodes):
             self._widest = 3
+
+    @cached_property
+    def _tables(self) -> Tables:
+        """Not made with the pass, for compiled code hashes the names."""
+        return tables_of(self._nodes, self._readings, self._finer)
 
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         names = self._tables.names

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.formats.json.strict import MAX_DEPTH
-from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
+from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.formats.shared.nodes import LIST, MAP, STRUCT, TEXT, Node, bounds_of
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Finer
@@ -107,13 +107,12 @@ class Tables:
     names: bytes
 
 
-def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "truncate") -> Tables:
+def tables_of(nodes: list[Node], readings: list[Reading], finer: Finer = "truncate") -> Tables:
     """Makes the tables for the compiled pass.
 
-    `reading`: how values are read, which is also noted in the nodes. `finer`: what
-    becomes of timestamps finer than a microsecond.
+    `readings`: as `as_read` gives them. `finer`: what becomes of timestamps finer than a
+    microsecond.
     """
-    readings = _as_read(nodes, reading)
     rows = np.zeros((len(nodes), WIDTH), np.int64)
     names = b"".join(node.name.encode() for node in nodes)
     at = 0
@@ -139,7 +138,7 @@ def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "trunc
         ):
             rows[child.number, AFTER] = after.number
         at += length
-    rows[0, LOW] = reading.alone and len(nodes[0].children) == 1
+    rows[0, LOW] = readings[0].alone and len(nodes[0].children) == 1
     lookups = [np.zeros(0, np.int64)]
     for node in nodes:
         if node.kind == STRUCT:
@@ -152,7 +151,7 @@ def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "trunc
     return Tables(np.concatenate([rows.ravel(), *lookups]), names)
 
 
-def _as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
+def as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
     """Readings of the values of each node, which are also noted in the nodes."""
     readings = [reading] * len(nodes)
     for node in nodes:

@@ -80,6 +80,7 @@ _LONGEST_INT = 20  # a sign and the 19 digits of 2**63
 _LONGEST_DECIMAL = 1_000
 _MOST_BITS = 3_000  # about as many digits
 _MICROS_DIGITS = 6
+_NUMBERS = ": numbers need decode.timestamps, which is epoch_s or epoch_ms then, or another unit"
 
 
 def wrong_type(expected: str, value: object, path: str) -> RefusedValueError:
@@ -130,7 +131,8 @@ def converter(
     if pa.types.is_timestamp(kind):
         unit = reading.unit(epoch, zone)
         if unit is None:
-            return _to_instant(reading.clock(zone), truncation)
+            # where the message's own schema gives the form no option counts
+            return _to_instant(reading.clock(zone), truncation, "" if reading.stated else _NUMBERS)
         return (
             _number_first(_to_epoch(unit, truncation))
             if reading.lenient
@@ -383,10 +385,11 @@ def _fitting(text: str, precision: int, scale: int, what: str, path: str) -> Dec
     return Decimal((int(mantissa.startswith("-")), tuple(map(int, significant)), power))
 
 
-def _to_instant(zone: str | None, truncation: Truncation) -> Convert:
+def _to_instant(zone: str | None, truncation: Truncation, numbers: str) -> Convert:
     """Reads a text with date and time as microseconds since 1970.
 
-    `zone`: the zone of texts without an offset; None: each needs one.
+    `zone`: the zone of texts without an offset; None: each needs one. `numbers`: what is said of a
+    number.
     """
     clock = None if zone is None else ZoneInfo(zone)
     what = (
@@ -397,7 +400,9 @@ def _to_instant(zone: str | None, truncation: Truncation) -> Convert:
 
     def convert(value: Any, path: str) -> int:
         if type(value) is not str:
-            raise wrong_type("str", value, path)
+            kind = _KINDS[type(value)]
+            hint = numbers if kind in {"int", "float"} else ""
+            raise RefusedValueError("wrong_type", f"Expected a timestamp, got {kind}{hint}", path)
         match = _INSTANT.fullmatch(value)
         if match is None or (match[5] is None and clock is None):
             hint = "" if match is None else ": one that has none needs decode.zone"

@@ -115,7 +115,7 @@ class PlainDecoder:
         )
         tombstones = np.flatnonzero(nulls if self.on_null == "dead" else np.zeros(0))
         refusals = [
-            Refusal(tombstones, "tombstone", "Expected a value, got none"),
+            Refusal(tombstones, "tombstone", "Expected a value, got a tombstone"),
             Refusal(
                 np.flatnonzero(wrong[kept]), "wrong_format", f"Expected {written.itemsize} bytes"
             )

@@ -66,7 +66,8 @@ class ProtobufPass(OnePass):
         super().__init__(
             tables.nodes,
             ITEMS,
-            ENTRIES_CODE.copy_texts,
+            PASS,
+            ENTRIES_CODE,
             np.frombuffer(tables.symbols, np.uint8),
             null=-1,
             defaults=tables.defaults,

@@ -41,6 +41,9 @@ class Taken:
 class FastWay(Protocol):
     """Fast way: one pass over the bytes of many messages."""
 
+    def ready(self) -> bool:
+        """Returns whether it can begin without a wait, for what it has to have made first."""
+
     def decode(self, messages: pa.BinaryArray, skip: int) -> Taken:
         """Decodes the messages that are certainly rows.
 
@@ -113,23 +116,22 @@ class BatchDecoder:
         )
 
     def by_fast_way(self, values: pa.BinaryArray) -> Taken:
-        """Runs the fast way; takes nothing if it fails.
+        """Runs the fast way; takes nothing if it isn't ready, or fails.
 
         Most likely memory ran out. The strict way needs little, and goes on alone.
         """
         try:
-            return self.fast.decode(values, self._skip)
+            if self.fast.ready():
+                return self.fast.decode(values, self._skip)
         except Exception as error:  # no message may stop a window, not even one that shows a bug  # noqa: BLE001
             _LOG.warning(
                 "A batch is decoded slowly: the fast way failed with %s.", type(error).__name__
             )
-            return Taken(
-                np.zeros(len(values), np.bool_), [pa.array([], f.type) for f in self.schema]
-            )
+        return Taken(np.zeros(len(values), np.bool_), [pa.array([], f.type) for f in self.schema])
 
     def _strictly(self, message: bytes | None) -> list[object]:
         if message is None:
-            raise RefusedValueError("tombstone", "Expected a value, got none", "")
+            raise RefusedValueError("tombstone", "Expected a value, got a tombstone", "")
         self.strict.truncation.done = False
         try:
             return self.strict.decode(message[self._skip :])

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.formats.shared.arrow_arrays import Gathered
+from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE, Gathered
 from windrow.ingest.formats.shared.batch_decoder import Taken
 from windrow.ingest.formats.shared.buffers import octets_of
 from windrow.ingest.formats.shared.nodes import Node
+from windrow.ingest.native.calling import Compiled
 
 ENTRIES, SPACES = range(2)
 """First places of every pass's state: entries; spaces of the nodes."""
@@ -41,7 +42,8 @@ class OnePass(ABC):
         self,
         nodes: list[Node],
         items: int,
-        copy_texts: Any,
+        code: Compiled,
+        texts: Compiled,
         *copying: Any,
         null: int = 0,
         defaults: Sequence[tuple[int, int]] = (),
@@ -52,7 +54,8 @@ class OnePass(ABC):
         Args:
             nodes: those of the columns.
             items: the place in the state where the counts of items begin.
-            copy_texts: the compiled function that copies strings.
+            code: the compiled functions of the format.
+            texts: those with the function `copy_texts`, which copies strings.
             copying: its arguments behind the messages' bytes, before those of
                 `CopyTexts`.
             null: the length of a null among the messages.
@@ -62,13 +65,17 @@ class OnePass(ABC):
         self._nodes = nodes
         self._items = items
         self._spaces = 1 + max(node.inner for node in nodes)
-        self._copy_texts, self._copying = copy_texts, copying
+        self._code, self._texts, self._copying = code, texts, copying
         self._null = null
         self._defaults = defaults
         self._by_key = by_key
         self.state = np.zeros(items + 3 * self._spaces, np.int64)
         self.state[SPACES] = self._spaces
         self.entries = self.keys = np.zeros(0, np.int64)
+
+    def ready(self) -> bool:
+        ready = self._code.ready()  # if it isn't, the other begins to be made beside it
+        return ENTRIES_CODE.ready() and ready
 
     def decode(self, messages: pa.BinaryArray, skip: int = 0) -> Taken:
         data, begins, ends = octets_of(messages, skip, null=self._null)
@@ -93,7 +100,7 @@ class OnePass(ABC):
             state[items].copy(),
             self.entries,
             written,
-            partial(self._copy_texts, data, *self._copying),
+            partial(self._texts.copy_texts, data, *self._copying),
             self._defaults,
             by_key=self._by_key,
         )

@@ -36,7 +36,7 @@ def noted(file: Path) -> psutil.Process | None:
         known = msgspec.json.decode(file.read_bytes(), type=_Noted)
         process = psutil.Process(known.pid)
         same = abs(process.create_time() - known.started) < 1
-    except (FileNotFoundError, msgspec.DecodeError, psutil.NoSuchProcess):
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, psutil.NoSuchProcess):
         return None
     return process if same and not _ended(process) else None
 

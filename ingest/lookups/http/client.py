@@ -7,19 +7,21 @@ environment's proxies, and unpack answers.
 from __future__ import annotations
 
 import math
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import httpcore2
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.retry import repeated
 from windrow.ingest.registry.client import reason_of
+from windrow.ingest.settings.secrets import Secret, read
 
 T = TypeVar("T")
 
@@ -35,6 +37,70 @@ _AGAIN = {408, 425, 429}
 
 _NETWORK = (httpcore2.NetworkError, httpcore2.TimeoutException)
 
+_TRY = threading.local()
+"""`until`: when the try that this thread makes is over."""
+
+
+class _Stream(httpcore2.NetworkStream):
+    """A connection that a try waits for until it is over.
+
+    A timeout of httpcore's begins anew with each byte, so that a service which sends the head of
+    an answer slowly enough would never be given up.
+    """
+
+    def __init__(self, stream: httpcore2.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, _left(timeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+    def start_tls(self, *args: Any, **more: Any) -> httpcore2.NetworkStream:
+        return _Stream(self._stream.start_tls(*args, **more))
+
+
+class _Backend(httpcore2.SyncBackend):
+    def connect_tcp(self, *args: Any, **more: Any) -> httpcore2.NetworkStream:
+        return _Stream(super().connect_tcp(*args, **more))
+
+
+def _left(timeout: float | None) -> float:
+    left: float = _TRY.until - time.monotonic()
+    if left <= 0:
+        raise httpcore2.ReadTimeout
+    return min(left, timeout or left)
+
+
+Certificates: TypeAlias = tuple[str | None, str | None, str | None, Secret | None]
+"""Files of the authorities to trust, of a certificate and its key; where the key's password is."""
+
+
+def context_of(tls: Certificates) -> ssl.SSLContext:
+    """Makes the settings of TLS.
+
+    Raises:
+        SpecError: a file can't be read, or the key isn't the certificate's.
+    """
+    ca, certificate, key, secret = tls
+    password = read(secret, "from.tls.key_password") if secret is not None else ""
+    try:
+        context = ssl.create_default_context(cafile=ca) if ca else httpcore2.default_ssl_context()
+        if certificate is not None:  # without a password nobody is asked for one
+            context.load_cert_chain(certificate, key, password)
+    except OSError as error:
+        what = f"The files of from.tls can't be used: {error.strerror or type(error).__name__}"
+        do = "See that ca, certificate and key are where tasks run, and belong together."
+        raise SpecError(what, "setup", do) from None
+    return context
+
 
 class AgainError(Exception):
     """A try failed: why, without payload, and how many seconds the service asks to wait."""
@@ -43,15 +109,22 @@ class AgainError(Exception):
 class Client:
     """Connections of one task, for several threads.
 
-    `origin`: scheme, host and port; `timeout`: the seconds of a request with all its tries;
-    `interval`: the seconds between two requests.
+    `origin`: scheme, host and port; `timeout`: the seconds of a request with all its tries, and
+    with the waits that the service asks for; `interval`: the seconds between two requests, which
+    don't count.
     """
 
     def __init__(
-        self, origin: str, headers: dict[str, str], timeout: float, interval: float
+        self,
+        origin: str,
+        headers: dict[str, str],
+        timeout: float,
+        interval: float,
+        context: ssl.SSLContext,
     ) -> None:
-        context = httpcore2.default_ssl_context()
-        self._pool = httpcore2.ConnectionPool(context, max_connections=None)
+        self._pool = httpcore2.ConnectionPool(
+            context, max_connections=None, network_backend=_Backend()
+        )
         self._url, self._timeout, self._interval = httpcore2.URL(origin), timeout, interval
         own = {"host": origin.partition("://")[2], "accept-encoding": "identity"}
         every = {"content-type": "application/json"} | headers | own
@@ -76,19 +149,23 @@ class Client:
 
         def once() -> T:
             nonlocal until, tries
+            before = time.monotonic()
             self._take_turn()
-            until, tries = until or time.monotonic() + self._timeout, tries + 1
-            answer = understood(*self._sent(target, body, until - time.monotonic()))
+            now = time.monotonic()
+            until, tries = until + now - before if tries else now + self._timeout, tries + 1
+            answer = understood(*self._sent(target, body, until - now))
             self._failures = 0
             return answer
 
         def worth(error: Exception) -> bool:
+            nonlocal until
             if not isinstance(error, AgainError):
                 return False
             wait = error.args[1]
+            until -= wait  # which is a turn's, and no failure's
             with self._lock:
                 self._failures += not wait  # a service that asks to wait is up
-                again = self._failures < MOST_FAILURES and time.monotonic() + wait < until
+                again = self._failures < MOST_FAILURES and time.monotonic() < until
                 self._next = max(self._next, time.monotonic() + wait * again)
             return again and not self._failed
 
@@ -119,9 +196,8 @@ class Client:
         Raises:
             AgainError: another try may mend it.
         """
-        seconds, found = max(0.1, min(left, self._timeout / 3)), bytearray()
-        until = time.monotonic() + seconds
-        at = self._url
+        seconds, found, at = max(0.1, min(left, self._timeout / 3)), bytearray(), self._url
+        _TRY.until = time.monotonic() + seconds
         url = httpcore2.URL(scheme=at.scheme, host=at.host, port=at.port, target=target)
         steps = {"timeout": dict.fromkeys(("connect", "read", "write"), seconds)}
         try:
@@ -137,8 +213,6 @@ class Client:
                     raise AgainError(f"it answered {response.status}", wait)
                 for part in response.iter_stream():
                     found += part
-                    if time.monotonic() > until:
-                        raise AgainError("its answer takes too long", 0)
                     if len(found) > MOST_BYTES:
                         return response.status, None
                 return response.status, bytes(found)
@@ -154,5 +228,5 @@ def _asked_wait(headers: list[tuple[bytes, bytes]]) -> float:
     text = next((v.decode("latin-1") for n, v in headers if n.lower() == b"retry-after"), "")
     with suppress(ValueError, TypeError):
         date = text if text.isdecimal() else parsedate_to_datetime(text) - datetime.now(UTC)
-        return float(date) if isinstance(date, str) else date.total_seconds()
+        return max(0.0, float(date) if isinstance(date, str) else date.total_seconds())
     return 0.0

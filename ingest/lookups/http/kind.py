@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -15,16 +15,17 @@ from pydantic import AfterValidator, Field
 from windrow.ingest.errors import needing
 from windrow.ingest.lookups.http.request import PLACE, places
 from windrow.ingest.lookups.kind import SourceSection
-from windrow.ingest.registry.settings import is_local
+from windrow.ingest.registry.settings import TlsSection, is_local
 from windrow.ingest.settings.document import SettingPath
+from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.secrets import FORMS, in_folder
 from windrow.ingest.settings.values import (
     Count,
-    Duration,
     LeftOut,
     Password,
     SchemaReference,
     Text,
+    Timeout,
     Values,
     section_of,
     sentence,
@@ -59,8 +60,6 @@ def _url(value: str) -> str:
 
 class HttpSection(SourceSection):
     """A service that answers in JSON, as it is when a window is read."""
-
-    repeats: ClassVar[bool] = False
 
     http: Annotated[Text, AfterValidator(_url), Values("`https://HOST/PATH/{column}`")] = Field(
         description=(
@@ -103,7 +102,10 @@ class HttpSection(SourceSection):
         repr=False,
         description="Headers of each request. A task reads secrets where it runs.",
     )
-    timeout: Duration = Field(
+    tls: Annotated[TlsSection | None, LeftOut("the system's certificates")] = Field(
+        default=None, description="Certificates for HTTPS."
+    )
+    timeout: Timeout = Field(
         default=timedelta(seconds=30),
         description=(
             "How long one request may take, with the tries that follow a failure; a try may take a"
@@ -133,10 +135,14 @@ class HttpSection(SourceSection):
         for name in (name for name in headers if str(name).lower() in _OWN):
             yield ("headers", name), "can't be set"
         secrets = [name for name in headers if _SECRET.search(str(name))]
-        for name in (name for name in secrets if isinstance(headers[name], str)):
-            yield ("headers", name), f"is written out: write {FORMS}, which each task reads itself"
+        sent: dict[SettingPath, object] = {("headers", name): headers[name] for name in secrets}
+        sent["tls", "key_password"] = section_of(written, "tls").get("key_password")
+        for path in (path for path, value in sent.items() if isinstance(value, str)):
+            yield path, f"is written out: write {FORMS}, which each task reads itself"
         if secrets and url.startswith("http://") and not is_local(url):
             yield ("http",), "would send a secret unencrypted: use https"
+        if written.get("tls") is not None and url.startswith("http://"):
+            yield ("tls",), "would be ignored: http must be https"
 
     @property
     def asked_by(self) -> list[str]:
@@ -150,6 +156,11 @@ class HttpSection(SourceSection):
         found = _URL.fullmatch(self.http)
         assert found is not None, "refused above"
         many = any(in_list for _, in_list in places(self.body))
+        tls = self.tls or TlsSection()
+        assert not isinstance(tls.key_password, str), "refused above"
+        ca, certificate, key = (
+            f and absolute(f, folder) for f in (tls.ca, tls.certificate, tls.key)
+        )
         return HttpSource(
             found[1],
             found[2] if found[2].startswith("/") else f"/{found[2]}",
@@ -159,6 +170,7 @@ class HttpSection(SourceSection):
             ModelReference(self.schema_, folder),
             () if self.results is None else tuple(self.results.split(".")),
             tuple((name, in_folder(of, folder)) for name, of in self.headers.items()),
+            (ca, certificate, key, in_folder(tls.key_password, folder)),
             self.timeout.total_seconds(),
             self.concurrency,
             self.per_second,

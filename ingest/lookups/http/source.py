@@ -20,7 +20,7 @@ from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.lookups.http.client import MOST_BYTES as MOST_OF_ONE
-from windrow.ingest.lookups.http.client import AgainError, Client
+from windrow.ingest.lookups.http.client import AgainError, Certificates, Client, context_of
 from windrow.ingest.lookups.http.request import UnaskableError, filled, target_of
 from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask
 from windrow.ingest.schema.columns import Columns
@@ -39,8 +39,8 @@ class HttpSource:
     `origin`: its scheme, host and port; `target`, `body`: the request with its places, the
     body in JSON; `by`: the columns of the places; `batch`: the most keys of a request; None
     for a single one, whose answer needn't say its key. `results`: the names that lead to the
-    rows in an answer; `timeout`: the seconds of one request; `concurrency`: the requests at
-    once of a task; `per_second`: those of all tasks.
+    rows in an answer; `tls`: as of `context_of`; `timeout`: the seconds of one request;
+    `concurrency`: the requests at once of a task; `per_second`: those of all tasks.
     """
 
     origin: str
@@ -51,6 +51,7 @@ class HttpSource:
     model: ModelReference
     results: tuple[str, ...]
     headers: tuple[tuple[str, str | Secret], ...] = field(repr=False)
+    tls: Certificates = field(repr=False)
     timeout: float
     concurrency: int
     per_second: int | None
@@ -107,7 +108,8 @@ class _Asker:
             for name, of in source.headers
         }
         interval = int(version or 1) / source.per_second if source.per_second else 0.0
-        self._client = Client(source.origin, headers, source.timeout, interval)
+        context = context_of(source.tls)
+        self._client = Client(source.origin, headers, source.timeout, interval, context)
 
     def close(self) -> None:
         self._client.close()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from windrow.ingest.lookups.kind import SourceSection
-from windrow.ingest.settings.paths import absolute
+from windrow.ingest.settings.paths import absolute, home
 from windrow.ingest.settings.secrets import in_folder
-from windrow.ingest.settings.values import Duration, LeftOut, Password, Text, Values, sentence
+from windrow.ingest.settings.values import LeftOut, Password, Text, Timeout, Values, sentence
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.lookup import LookupSource
@@ -23,6 +23,7 @@ _SQLITE = "sqlite:///"
 
 def _url(value: str) -> str:
     if value.startswith(_SQLITE) and value != _SQLITE:
+        home(value.removeprefix(_SQLITE))
         return value
     try:
         url = make_url(value)
@@ -46,8 +47,6 @@ def _by_reference(value: object) -> object:
 class SqlSection(SourceSection):
     """A table or view of PostgreSQL, MySQL or SQLite, as it is when a window is read."""
 
-    repeats: ClassVar[bool] = False
-
     sql: Annotated[
         Text,
         AfterValidator(_url),
@@ -70,7 +69,7 @@ class SqlSection(SourceSection):
         repr=False,
         description="The password of the URL's user; each task reads it where it is.",
     )
-    timeout: Duration = Field(
+    timeout: Timeout = Field(
         default=timedelta(seconds=30), description="How long one question may take, of 1,000 keys."
     )
 

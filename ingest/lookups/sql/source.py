@@ -177,12 +177,13 @@ class SqlSource:
             if state == _NO_SNAPSHOT:
                 what = f"the state of {self.identity} that all tasks share is gone"
                 raise UnreachableError(what, "setup", "Run the window again.") from None
-            if isinstance(error, DataError) or state.startswith("22"):
+            if isinstance(error, DataError) or state.startswith("22") or state == _NO_TEXT:
                 what = f"{self.identity} has a value that can't be read, or compared ({state})"
                 do = "Mend the value, or look up another column."
                 raise RefusedError(what, "validate", do) from None
-            why = _first_line(error) if state[:2] in (*_PLAIN, *_OF_SETTINGS) else state
-            if state[:2] in _OF_SETTINGS:
+            of_settings = state.startswith(_OF_SETTINGS)
+            why = _first_line(error) if of_settings or state[:2] in _PLAIN else state
+            if of_settings:
                 do = "Check the URL, the user's rights and the relation."
                 raise SpecError(f"{self.identity} can't be asked: {why}", "setup", do) from None
             do = "Run the window again."
@@ -212,8 +213,16 @@ _MYSQL = (
 )
 """How a connection begins. MariaDB alone reads the first comment, and MySQL the second."""
 
-_OF_SETTINGS = ("28", "3D", "3F", "42")
-"""Classes of SQLSTATE: a user, a database, a schema, a name or a right that isn't there."""
+_OF_SETTINGS = (
+    *("28", "3D", "3F", "42"),
+    *("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_ERROR", "SQLITE_NOTADB"),
+)
+"""How a state begins of a user, a database, a schema, a name or a right that isn't there, and of
+a file that is no database. No other try mends it.
+"""
+
+_NO_TEXT = "OperationalError"
+"""SQLite's, of a text that isn't UTF-8: of its errors the only one without a name."""
 
 _NO_SNAPSHOT = "42704"
 _CANCELLED = ("57014", "70100", "error 3024")
@@ -297,7 +306,9 @@ class _Client:
 
     def _array(self, values: Sequence[Any], field: pa.Field) -> pa.Array:
         try:
-            return pa.array(values, field.type)
+            # SQLite has any value in any column, and of 1.5 Arrow would make 1
+            cut = pa.types.is_integer(field.type) and float in set(map(type, values))
+            return pa.array(values, pa.float64() if cut else field.type).cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             what = f"{self.identity} has a value in {field.name} that is no {field.type}"
             do = "Mend the value, or look up another column."

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from windrow.ingest.errors import needing
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
-from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values
+from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place
 from windrow.ingest.sinks.iceberg.kind import IcebergSection
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class TableSection(SourceSection):
 
     repeats: ClassVar[bool] = True
 
-    table: Text = Field(
+    table: Annotated[Text, AfterValidator(place)] = Field(
         description=(
             "The folder of a Delta table, of a windrow table of files, or of Parquet files; a"
             " relative path begins at the file's folder. Of an Iceberg table `namespace.table`."
@@ -72,10 +72,10 @@ class TableSection(SourceSection):
         from windrow.ingest.sinks.delta.snapshots import DeltaSnapshots
         from windrow.ingest.sinks.filesystem import Place, normalized
 
-        place = normalized(absolute(self.table, folder), "from.table")
-        if "_delta_log" in Place(place).folders(""):
-            return DeltaSnapshots(place)
-        return ParquetFiles(place)
+        where = normalized(absolute(self.table, folder), "from.table")
+        if "_delta_log" in Place(where).folders(""):
+            return DeltaSnapshots(where)
+        return ParquetFiles(where)
 
 
 def _of_iceberg(written: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,10 +40,11 @@ class ParquetFiles:
     def read(self, version: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
         files = self._refuse_others(version)
         for file in files:
-            lost = set(columns) - set(self._schema_of(file).names)
+            names = self._schema_of(file).names
+            lost = [name for name in columns if names.count(name) != 1]
             if lost:
-                what = f"the file {self.place}/{file.path} has no column {min(lost)}"
-                raise RefusedError(what, "setup", "All files of the folder must have it.")
+                what = f"the file {self.place}/{file.path} has no column {min(lost)}, or several"
+                raise RefusedError(what, "setup", "All files of the folder must have it once.")
             yield from batches_of(Place(self.place), file.path, columns)
         self._refuse_others(version)  # a file may have changed while others were read
 

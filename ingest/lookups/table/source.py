@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, cast
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +18,6 @@ from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask
 from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
-
-_AT = "\x01"
-"""The number of a row: no column of a table has this name."""
 
 
 class Snapshots(Protocol):
@@ -63,14 +62,12 @@ class TableSource:
         return pa.schema(list(_storable(self.snapshots.schema())))
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
-        rows = cache(lambda: self.loaded(version, columns, _combined, None))
+        table: Callable[[pa.Schema], _Hashed] = cache(
+            lambda keys: self.loaded(version, columns, _hashed, keys)
+        )
 
         def ask(keys: pa.Table) -> Answers:
-            there = rows().select(keys.column_names).cast(keys.schema)
-            frame = cast("pl.DataFrame", pl.from_arrow(there)).with_row_index(_AT)
-            wanted = cast("pl.DataFrame", pl.from_arrow(keys))
-            found = frame.join(wanted, keys.column_names, how="semi")
-            return Answers(rows().take(found[_AT].to_arrow()), 0)
+            return Answers(table(keys.schema).rows_of(keys), 0)
 
         return ask
 
@@ -109,8 +106,32 @@ class _Loaded:
         """Leaves it to whoever still uses it."""
 
 
-def _combined(batches: Iterator[pa.RecordBatch], columns: pa.Schema, _of: None) -> pa.Table:
-    return pa.Table.from_batches(list(batches), columns).combine_chunks()
+@dataclass(frozen=True)
+class _Hashed:
+    """Rows, and the hashes of their keys, sorted, with the number of the row of each."""
+
+    rows: pa.Table
+    hashes: npt.NDArray[np.uint64]
+    at: npt.NDArray[np.int64]
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        """The rows with the hash of one of the keys: a join would hash all rows each time."""
+        wanted = np.unique(_hashes(keys))
+        first = np.searchsorted(self.hashes, wanted)
+        count = np.searchsorted(self.hashes, wanted, side="right") - first
+        before = np.cumsum(count) - count
+        return self.rows.take(self.at[np.repeat(first - before, count) + np.arange(count.sum())])
+
+
+def _hashed(batches: Iterator[pa.RecordBatch], columns: pa.Schema, keys: pa.Schema) -> _Hashed:
+    rows = pa.Table.from_batches(list(batches), columns).combine_chunks()
+    hashes = _hashes(rows.select(keys.names).cast(keys))
+    at = np.argsort(hashes)
+    return _Hashed(rows, hashes[at], at)
+
+
+def _hashes(keys: pa.Table) -> npt.NDArray[np.uint64]:
+    return cast("pl.DataFrame", pl.from_arrow(keys)).hash_rows().to_numpy()
 
 
 def _storable(schema: pa.Schema) -> Iterator[pa.Field]:
@@ -159,10 +180,12 @@ def _as(batch: pa.RecordBatch, columns: pa.Schema, source: str) -> pa.RecordBatc
     Raises:
         RefusedError: it has others.
     """
-    try:
-        arrays = [pc.cast(batch[field.name], field.type) for field in columns]
-    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        what = f"the columns of {source} are others in this version: {type(error).__name__}"
-        do = "The lookup's columns need the types that they have in its newest version."
-        raise RefusedError(what, "setup", do) from None
+    arrays = []
+    for field in columns:
+        try:
+            arrays.append(pc.cast(batch[field.name], field.type))
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            what = f"{source} has a value in {field.name} that is no {field.type}"
+            do = "A column needs the type that it has in the newest version, or the first file."
+            raise RefusedError(what, "setup", do) from None
     return pa.RecordBatch.from_arrays(arrays, schema=columns)

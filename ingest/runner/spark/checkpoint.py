@@ -35,6 +35,7 @@ from windrow.ingest.ports.reader import Take, batch_iterator
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.cluster import sent
 from windrow.ingest.runner.spark.connect import another_session, end_session
+from windrow.ingest.runner.spark.java import variable_set
 from windrow.ingest.runner.spark.jobs import (
     DO_AGAIN,
     collected,
@@ -44,7 +45,6 @@ from windrow.ingest.runner.spark.jobs import (
     spark_errors_as,
     waited_for,
 )
-from windrow.ingest.runner.spark.local import variable_set
 from windrow.ingest.runner.spark.worker import working
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def row_loss_as_error() -> Iterator[None]:
             raise
 
 
-def refuse_lost_rows(failed: Exception) -> None:
+def refuse_lost_rows(failed: BaseException) -> None:
     """Raises an error of its own if Spark failed because it has lost rows that were read.
 
     Raises:

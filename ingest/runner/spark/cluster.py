@@ -24,7 +24,8 @@ from windrow.ingest.runner.spark.local import (
     MASTER,
     WORKER_MEMORY,
     is_local,
-    local_session,
+    launch_java,
+    local_properties,
     started_session,
 )
 
@@ -68,12 +69,28 @@ def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
         UnreachableError: on a cluster: there is no such master, or it doesn't answer
             for as long as Spark asks it, which is a minute.
     """
+    properties = _properties(master, more)
     if is_local(master):
-        return local_session(master, more)
+        return started_session(master, properties)
+    with spark_errors_as("setup", f"Spark doesn't begin at the master {master}", _DO_MASTER):
+        return started_session(master, properties)
+
+
+def launch_early(master: str = MASTER, more: Mapping[str, str] | None = None) -> None:
+    """Launches the Java of `spark_session`, and waits for nothing.
+
+    Raises:
+        UnreachableError: there is no Java.
+    """
+    launch_java(master, _properties(master, more))
+
+
+def _properties(master: str, more: Mapping[str, str] | None) -> Mapping[str, str]:
+    if is_local(master):
+        return local_properties(more)
     python = (more or {}).get(_PYTHON, "python3")
     os.environ["PYSPARK_PYTHON"] = python  # Spark prefers it to the property
-    with spark_errors_as("setup", f"Spark doesn't begin at the master {master}", _DO_MASTER):
-        return started_session(master, {**_SETTINGS, _PYTHON: python, **(more or {})})
+    return {**_SETTINGS, _PYTHON: python, **(more or {})}
 
 
 def own_code() -> Code:

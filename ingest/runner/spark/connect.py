@@ -148,9 +148,11 @@ class ConnectedSpark:
                 )
                 do = f"Give the server's, by {TOKEN} in the environment."
             else:
+                port = _client_address(self.address).rpartition(":")[2].partition("/")[0]
+                option = "" if port == str(PORT) else f" --port {port}"
                 what, do = (
                     f"No Spark Connect server answers at {self.address}",
-                    "Start it (windrow spark run), or wait until it is up.",
+                    f"Start it (windrow spark run{option}), or wait until it is up.",
                 )
             raise UnreachableError(
                 what, "setup", f"{do} Nothing was read or committed."

@@ -124,7 +124,7 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
             result.schema  # a server checks the plan only when asked for this  # noqa: B018
     except WindrowError:
         raise
-    except Exception as failed:  # it is the user's code; its text may quote a value
+    except (Exception, SystemExit) as failed:  # it is the user's code; its text may quote a value
         refuse_lost_rows(failed)
         if is_gone(failed):
             what = (

@@ -15,11 +15,13 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.engine import DataFrameWork
@@ -51,11 +53,18 @@ class SparkEngine:
     """`ports.engine.Engine` on a Spark session.
 
     `session` returns the session to run on, and is called at the first window that has
-    something to read; its maker stops it.
+    something to read; its maker stops it. `launch` launches ahead what the session needs.
     """
 
-    def __init__(self, session: Callable[[], SparkSession]) -> None:
-        self._session = session
+    def __init__(
+        self, session: Callable[[], SparkSession], launch: Callable[[], None] = lambda: None
+    ) -> None:
+        self._session, self._launch = session, launch
+
+    def start(self) -> None:
+        """Launches Java, if it isn't up yet; `run` says why there can be none."""
+        with suppress(UnreachableError, OSError):
+            self._launch()
 
     def slots(self) -> int:
         """Returns the number of tasks that run at once, as far as Spark knows by now.

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from windrow.ingest.errors import BugError, Stage, UnreachableError, WindrowError
+from windrow.ingest.errors import Stage, UnreachableError
 from windrow.ingest.model.plan import Split
+from windrow.ingest.runner.pickling import pickled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -29,7 +30,7 @@ _CANCEL_SECONDS = 10.0
 _ALONE_SECONDS = 30.0
 """Seconds without a result after which a missing executor is reported."""
 
-_LOG = logging.getLogger("windrow.engine")
+_LOG = logging.getLogger("windrow.waiting")
 
 RESULT = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
 """The columns of a split's outcome, with the split's index."""
@@ -130,7 +131,7 @@ def spark_errors_as(stage: Stage, what: str, do: str) -> Iterator[None]:
         raise UnreachableError(f"{what} ({error_name(failed)})", stage, do) from failed
 
 
-def is_gone(failed: Exception) -> bool:
+def is_gone(failed: BaseException) -> bool:
     """Returns whether Spark has ended, or isn't up yet.
 
     Otherwise the error is a mistake in the call.
@@ -146,23 +147,17 @@ def is_gone(failed: Exception) -> bool:
 
 
 def dumped(task: object) -> bytes:
-    """Pickles a task.
+    """Pickles a task as Spark does, functions without a module of their own included.
 
     Raises:
-        WindrowError: a file that it takes along can't be read; BugError if it can't be
-            pickled.
+        WindrowError: as `pickling.pickled`.
     """
     from pyspark import cloudpickle  # as above
 
-    try:
-        return bytes(cloudpickle.dumps(task))  # type: ignore[no-untyped-call]  # Spark's own
-    except WindrowError:
-        raise
-    except Exception as failed:
-        raise BugError.of(failed, "setup") from failed
+    return pickled(task, cloudpickle.dumps)
 
 
-def error_name(failed: Exception) -> str:
+def error_name(failed: BaseException) -> str:
     """Returns the exception's type and Spark's name for the error.
 
     Its text may quote a worker's error, and that one a message's values.

@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windrow.ingest.errors import UnreachableError
+from windrow.ingest.native.calling import Compiled
+from windrow.ingest.runner.spark.java import connect, launch
 from windrow.ingest.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ table of small messages takes 363 MB instead of 406, in the same time.
 """
 
 
+_CODE = [Compiled(f"windrow.ingest.{name}") for name in ("source.reader.passes", "schema.hashes")]
+"""Machine code without which no task goes on."""
+
 _LOCAL = re.compile(r"local(\[.*\])?")
 
 
@@ -92,14 +96,41 @@ def is_local(master: str) -> bool:
 def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
     """Returns the process's session, made if there is none.
 
-    `more`: Spark properties on top of SETTINGS. Spark prefers the interpreter that the
-    environment names, so it is set there: a `python3` on the PATH would lack windrow.
+    `more`: Spark properties on top of SETTINGS.
+    """
+    return started_session(master, local_properties(more))
+
+
+def local_properties(more: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    """Returns the properties of a session on this machine.
+
+    Spark prefers the interpreter that the environment names, so it is set there: a
+    `python3` on the PATH would lack windrow.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in WORKER_MEMORY.items():
         os.environ.setdefault(name, value)
-    return started_session(master, {**_ALONE, **(more or {})})
+    return {**_ALONE, **(more or {})}
+
+
+def launch_java(master: str, more: Mapping[str, str]) -> Mapping[str, str]:
+    """Launches the Java of `started_session`, and waits for nothing.
+
+    Where machine code isn't kept yet that tasks on this machine need, it begins to be made, too.
+    Returns the session's properties.
+
+    Raises:
+        UnreachableError: there is no Java.
+    """
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    java = {"spark.driver.extraJavaOptions": f"{JAVA} {archive_options()}"}
+    properties = {**SETTINGS, **java, **more}
+    launch({**properties, "spark.master": master})
+    if is_local(master):
+        for code in _CODE:
+            code.ready()
+    return properties
 
 
 def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
@@ -110,25 +141,14 @@ def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
     Raises:
         UnreachableError: there is no Java.
     """
+    properties = launch_java(master, more)
     from pyspark.sql import SparkSession  # Spark is loaded only where it is used
 
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
-        raise UnreachableError(
-            "Spark needs Java, and there is none"
-            f" {f'in JAVA_HOME, which is {home}' if home else 'on the PATH'}",
-            "setup",
-            "Correct JAVA_HOME, or unset it if Java 17 or 21 is on the PATH; then run this again."
-            if home
-            else "Install Java 17 or 21, or set JAVA_HOME to where it is; then run this again.",
-        )
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("windrow")
-    java = {"spark.driver.extraJavaOptions": f"{JAVA} {archive_options()}"}
-    for name, value in {**SETTINGS, **java, **more}.items():
+    for name, value in properties.items():
         builder = builder.config(name, value)
     with _own_interrupts(), waiting_for("Spark to start"):
-        _start_java({**SETTINGS, **java, **more, "spark.master": master})
+        connect()
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -179,35 +199,6 @@ def _digest(files: Iterable[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _start_java(settings: Mapping[str, str]) -> None:
-    """Starts Java with its standard error piped through this process.
-
-    So one line is left out that none of Java's options turns off.
-    """
-    # Spark is loaded only where it is used
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-
-    if SparkContext._gateway is not None:  # nothing public shows it  # noqa: SLF001
-        return
-    reading, writing = os.pipe()
-    threading.Thread(target=_copy_errors, args=(reading,), daemon=True).start()
-    try:
-        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
-    finally:
-        os.close(writing)
-    SparkContext._ensure_initialized(gateway=gateway)  # what a SparkContext does first  # noqa: SLF001
-
-
-def _copy_errors(reading: int) -> None:
-    """Copies Java's standard error, without that line."""
-    with open(reading, "rb") as lines:
-        for line in lines:
-            if b"Using incubator modules" not in line:
-                os.write(2, line)
-
-
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
     """Keeps the process's own handler of Ctrl-C.
@@ -221,19 +212,3 @@ def _own_interrupts() -> Iterator[None]:
     finally:
         if main and before is not None:
             signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def variable_set(name: str, value: str | None) -> Iterator[None]:
-    """Sets a variable of this process's environment for the block; None: leaves it."""
-    if value is None:
-        yield
-        return
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before

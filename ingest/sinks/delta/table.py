@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import unquote
 
 import msgspec
@@ -66,6 +67,7 @@ def load(uri: str) -> DeltaTable | None:
     """Loads the table as it is now; None if it doesn't exist.
 
     Raises:
+        SpecError: it is a file.
         SchemaChangedError: it has features that deltalake can't read.
         DamagedError: its log isn't whole.
         UnreachableError: the table can't be read.
@@ -76,6 +78,9 @@ def load(uri: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except Exception as error:
+        if Path(uri).is_file():
+            do = "Set sink.path to a folder, or to a place where one can be made."
+            raise SpecError(f"{uri} is a file, and no folder for a table", "setup", do) from error
         damaged = newest_entry_error(uri, Place(uri))
         if damaged is not None:
             raise damaged from error
@@ -135,6 +140,7 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
     """
     meta = table.metadata()
     kept: Mapping[str, str] = meta.configuration
+    owner = owner_in(kept, uri)
     if meta.partition_columns != [shape.column]:
         by = ", ".join(meta.partition_columns) or "nothing"
         what = f"the table {uri} is partitioned by {by}, not by {shape.column}"
@@ -155,7 +161,6 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
             " be put in another order."
         )
         raise SchemaChangedError(what, "setup", do)
-    owner = owner_in(kept, uri)
     if _RETENTION in kept:
         what = (
             f"the table {uri} sets {_RETENTION} = {kept[_RETENTION]}: it would forget which windows"
@@ -222,7 +227,8 @@ def _cut_off(path: str, stage: Stage) -> UnreachableError:
         "That commit did not arrive whole, and the table is as before without it. While no run"
         f" is going, set the file aside: mv '{path}' '{path}.torn'. If windrow brought it, run"
         " its window again, which reads the same offsets; windrow verify SPEC names the window"
-        " that the ledger has and the table hasn't."
+        " that the ledger has and the table hasn't. If the table has none left, windrow rebind SPEC"
+        " comes first."
     )
     return UnreachableError(what, stage, do)
 

@@ -191,7 +191,8 @@ class FilesStore:
             # 1. this look finds no log  2. another run makes the table  3. this one sees its data
             entry = self._newest()
             if entry is None:
-                raise log_is_gone(self.place, FILES_LOG, "_windrow", DATA)
+                gone = log_is_gone(self.place, FILES_LOG, "_windrow", DATA)
+                raise another_kind(self.place) if self.files.names("_delta_log") else gone
         self._seen = entry
         return entry
 

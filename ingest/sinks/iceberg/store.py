@@ -163,10 +163,17 @@ class IcebergStore:
             wide = [columns.field(name) for name in layout.rows.names]
             rows = pa.schema([pa.field(f.name, f.type, f.nullable) for f in wide])
             layout = msgspec.structs.replace(layout, rows=rows)
-        location, storage = table.metadata.location, TaskStorage()
-        if local_path(location) is None:
-            storage = for_tasks(self.at, storage_properties(table))
+        location, storage = table.metadata.location, self.task_storage(table)
         return IcebergStagerFactory(location, storage, layout, columns, window.key)
+
+    def task_storage(self, table: Table) -> TaskStorage:
+        """What opens the table's storage in a task.
+
+        Raises:
+            SpecError: tasks can't open it unless a secret is sent to them.
+        """
+        is_local = local_path(table.metadata.location) is not None
+        return TaskStorage() if is_local else for_tasks(self.at, storage_properties(table))
 
     def send(self, ready: Prepared) -> None:
         """Sends a commit, once. After an error it may have arrived all the same."""
@@ -193,7 +200,13 @@ class IcebergState(PagedState):
     @property
     def staged(self) -> StagedFiles[IcebergFile]:
         """Files of attempts; they belong to the table once a snapshot names them."""
-        return StagedFiles(_location(self.table), (STAGED,), IcebergFile, self.files)
+        return StagedFiles(
+            _location(self.table),
+            (STAGED,),
+            IcebergFile,
+            self.files,
+            opened=lambda uri: IcebergPlace(uri, self._store.task_storage(self.table).properties),
+        )
 
     # ------------------------------------------------------------------------------------ pages
 

@@ -401,6 +401,9 @@ class KafkaSection(OnClusterSection):
             metadata,
         )
 
+    def dead_place(self, folder: Path) -> str:
+        return f"{absolute(self.staging, folder)}_dead"
+
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes a Delta table next to the staged messages (`<staging>_dead`)."""
         from windrow.ingest.sinks.kinds import delta_dead_letters

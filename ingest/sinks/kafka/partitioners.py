@@ -112,7 +112,7 @@ class PartitionFunction(msgspec.Struct, frozen=True):
         function, count = load_function(self.function), self.topics[topic]
         try:
             returned = function(keys, rows, count)
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             last = traceback.extract_tb(error.__traceback__)[-1]
             what = (
                 f"The function {self.function} fails for rows that go to {topic}:"

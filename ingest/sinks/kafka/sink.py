@@ -27,7 +27,14 @@ from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Unknown
+from windrow.ingest.ports.sink import (
+    AlreadyDone,
+    Audit,
+    Done,
+    Outcome,
+    ProgressFolder,
+    Unknown,
+)
 from windrow.ingest.schema.user_code import load_function
 from windrow.ingest.sinks.commit_loop import Found, outcome_for, run_commit_loop
 from windrow.ingest.sinks.file_stager import RowLayout
@@ -38,7 +45,7 @@ from windrow.ingest.sinks.kafka.control_records import (
 )
 from windrow.ingest.sinks.kafka.partitioners import PartitionFunction
 from windrow.ingest.sinks.kafka.send import PublishTarget, sending_library
-from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
+from windrow.ingest.sinks.kafka.stage import FOLDER, KafkaStagerFactory, StagedMessages
 from windrow.ingest.sinks.kafka.store import (
     FencedStore,
     KafkaState,
@@ -57,6 +64,7 @@ from windrow.ingest.sinks.kafka.work import (
     no_other_generation,
     refuse_out_of_order,
 )
+from windrow.ingest.sinks.staged_files import StagedFiles
 from windrow.ingest.sinks.sweep import cutoff_of
 from windrow.ingest.sinks.table_store import Unanswered, Written
 from windrow.ingest.sinks.write_check import refuse_unwritable
@@ -114,6 +122,9 @@ class KafkaSink(KafkaTable):
         return KafkaStagerFactory(
             self.options.staging, layout, encoder, plan.window, self._function()
         )
+
+    def progress_folder(self) -> ProgressFolder:
+        return StagedFiles(self.options.staging, (FOLDER,), StagedMessages).progress_folder()
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """Publishes a window, then writes its receipt.

@@ -102,7 +102,7 @@ class RoutesSection(SinkSection):
         return self.other.place(folder)
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        from windrow.ingest.errors import SpecError
+        from windrow.ingest.errors import SpecError, checked_answer
         from windrow.ingest.sinks.routes.sink import RoutedSink
         from windrow.ingest.sinks.routes.stage import Rule
 
@@ -113,11 +113,17 @@ class RoutesSection(SinkSection):
             )
             raise SpecError(what, "spec", "Leave it out.")
         routes = [
-            (Rule(route.values or (), route.pattern), route.sink.make(rows, metadata, folder))
+            (
+                Rule(route.values or (), route.pattern),
+                checked_answer(route.sink, route.sink.make(rows, metadata, folder), "stager"),
+            )
             for route in self.tables
         ]
-        other = self.other.make(rows, metadata, folder)
+        other = checked_answer(self.other, self.other.make(rows, metadata, folder), "stager")
         return RoutedSink(self.by, self.name or "", routes, other, rows, metadata)
+
+    def dead_place(self, folder: Path) -> str:
+        return self.other.dead_place(folder)
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Dead letters of the table with the receipts."""

@@ -42,7 +42,16 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt, Routed
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import AlreadyDone, Audit, Capabilities, Outcome, Sink, Unknown
+from windrow.ingest.ports.sink import (
+    AlreadyDone,
+    Audit,
+    Capabilities,
+    Outcome,
+    ProgressFolder,
+    ShowsProgress,
+    Sink,
+    Unknown,
+)
 from windrow.ingest.settings.paths import is_url
 from windrow.ingest.sinks.conflicts import adjacent, already_committed, refuse_gap, refuse_overlap
 from windrow.ingest.sinks.filesystem import dead_place
@@ -186,6 +195,9 @@ class RoutedSink:
             self._checked_router,
             tuple((s.identity, s.stager(plan, generation, attempt)) for s in self._every),
         )
+
+    def progress_folder(self) -> ProgressFolder | None:
+        return self._other.progress_folder() if isinstance(self._other, ShowsProgress) else None
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """Commits to the other tables, then to the last one.

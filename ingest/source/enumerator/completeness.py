@@ -3,10 +3,13 @@
 Pure.
 
 A topic-partition's watermark is the highest label that its log is proven to have
-passed: a boundary's mark under that label is `settled`. The pipeline's watermark is the
-lowest of those of its topic-partitions, never the highest: one that lags may still
-bring messages of hours that all others have passed (`linkedin/Hoptimator` took the
-newest timestamp and called windows complete too early). An idle topic-partition holds
+passed: a boundary's mark under that label is `settled`, or the window that begins there
+has been committed, and at least half of the messages that it read there are from then or
+later. (A log of few messages ends before the label when the boundary is frozen; they come
+before the next one is.) The pipeline's watermark is the lowest of those of its
+topic-partitions, never the highest: one that lags may still bring messages of hours that
+all others have passed (`linkedin/Hoptimator` took the newest timestamp and called windows
+complete too early). An idle topic-partition holds
 the lowest watermark back, so it may be exempt, but only if that is safe or was asked
 for:
 
@@ -18,7 +21,7 @@ for:
   topic-partitions as done.
 - Its mark is `removed`: the topic isn't read any more.
 
-Other marks prove nothing: `open` (a transaction may bring older messages, also on a
+Other marks prove nothing by themselves: `open` (a transaction may bring older messages, also on a
 topic that the broker stamps), `log_start`, `position`, and `clamped`. A mark that was
 moved down to a settled upper neighbour needs no proof of its own: the neighbour's label
 is higher and counts anyway. A mark that was moved up to its lower neighbour may have
@@ -98,7 +101,7 @@ def assess(
             (`TopicInfo.append_time`).
         idle: "wait" or "exempt", for a topic-partition that ends before the label.
     """
-    watermark, holding = _watermark(boundaries, append_time, idle)
+    watermark, holding = _watermark(boundaries, _settled_since(receipts), append_time, idle)
     elsewhere = _late_elsewhere(receipts)
     windows = {}
     for receipt in receipts:
@@ -112,8 +115,26 @@ def assess(
     return Completeness(watermark, holding, windows)
 
 
+def _settled_since(receipts: Iterable[Receipt]) -> set[tuple[TopicPartition, Label]]:
+    """Returns where windows begin, by topic-partition, whose own messages settle that start.
+
+    At least half of the messages that the window read there are of its hours, or later: the
+    settled rule (`ingest.source.enumerator.label_cut`).
+    """
+    read, late = Counter[tuple[TopicPartition, Label]](), Counter[tuple[TopicPartition, Label]]()
+    for receipt in receipts:
+        for split in receipt.splits:
+            at = TopicPartition(split.topic, split.partition), receipt.window.start
+            read[at] += split.read
+            late[at] += split.late
+    return {at for at, count in read.items() if count and count >= 2 * late[at]}
+
+
 def _watermark(
-    boundaries: Iterable[Boundary], append_time: frozenset[str], idle: Idle
+    boundaries: Iterable[Boundary],
+    settled_since: set[tuple[TopicPartition, Label]],
+    append_time: frozenset[str],
+    idle: Idle,
 ) -> tuple[datetime | None, tuple[TopicPartition, ...]]:
     """The pipeline's watermark, and the topic-partitions that hold it back.
 
@@ -127,7 +148,11 @@ def _watermark(
     for boundary in boundaries:
         label = boundary.label
         if isinstance(label, datetime):
-            passed |= {m.tp: label for m in boundary.marks if _passes(m, append_time, idle)}
+            passed |= {
+                m.tp: label
+                for m in boundary.marks
+                if _passes(m, append_time, idle) or (m.tp, label) in settled_since
+            }
             newest = {m.tp: passed.get(m.tp) for m in boundary.marks}
             least = least_passed(newest.values(), label)
             watermark = max(filter(None, (watermark, least)), default=None)

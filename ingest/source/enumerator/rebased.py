@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, first_few
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import label_text
@@ -132,13 +132,20 @@ def _changes(
     changes = []
     for seen in newest.topics:
         now = infos.get(seen.topic)
+        read = [f"{m.tp}@{m.offset}" for m in newest.marks if m.topic == seen.topic]
+        lost = (
+            f" Messages of the old topic from {first_few(read)} on were read by no window, and are"
+            " lost, if it had any."
+            if read
+            else ""
+        )
         if now is None:
-            changes.append(f"{seen.topic} is not in the cluster any more, and is left out.")
+            changes.append(f"{seen.topic} is not in the cluster any more, and is left out.{lost}")
         elif now.topic_id != seen.topic_id:
             begin = "offset 0" if start is None else _named(start)
             changes.append(
                 f"{seen.topic} had id {seen.topic_id} and has id {now.topic_id} now: it begins at"
-                f" {begin}."
+                f" {begin}.{lost}"
             )
     return tuple(changes)
 

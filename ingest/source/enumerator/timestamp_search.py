@@ -37,6 +37,19 @@ UNSTAMPED_WAY_OUT = (
 )
 
 
+def of_seconds(begins: datetime | None) -> str:
+    """Says that a log seems to be stamped in seconds where Kafka has milliseconds, or nothing.
+
+    Seconds of our time, taken for milliseconds, lie in the first months of 1970.
+    """
+    if begins is None or begins.year > 1970:
+        return ""
+    return (
+        f"its messages are stamped {begins:%Y-%m-%d}: are these seconds, not milliseconds?"
+        " Windows later than that don't hold them"
+    )
+
+
 class ScanBudgetError(Exception):
     """The look for one label would be a long one."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from windrow.ingest.errors import checked_answer
 from windrow.ingest.lookups.kinds import SourceOfItsKind
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import Count, LeftOut, Text, Values, refuse, sentence
@@ -147,7 +148,7 @@ class LookupStepSection(StepSection):
             self.lookup,
             tuple((self.key or self.nearest or {}).items()),
             tuple(self.take.items()),
-            self.from_.source(place.folder),
+            checked_answer(self.from_, self.from_.source(place.folder), "open"),
             self.on_miss,
             (column, order == "desc") if column else None,
             place.setting,

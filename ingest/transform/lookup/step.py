@@ -14,13 +14,14 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.errors import RefusedError, SpecError, WindrowError, checked_answer, misformed
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
-from windrow.ingest.ports.lookup import MOST_BYTES, Ask, LookupSource
+from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask, LookupSource, version_of
 from windrow.ingest.ports.transform import Apply, Transform
 from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.transform.lookup.key_index import KeyIndex
 from windrow.ingest.transform.unavailable import Asked, answerable, marked, unavailable_rows
 
 _PINNED = (
@@ -29,8 +30,6 @@ _PINNED = (
 )
 _AT = "\x01"
 """The number of a row: no column of a table has this name."""
-_WHY = "\x02"
-"""Why the source refuses a key: no column of a table has this name."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,15 @@ class Lookup:
     def _wrong(self, rows: pa.Schema, source: pa.Schema) -> list[str]:
         has = ", ".join(source.names)
         wrong = [
-            f"{self.name} has no column {of} of a type that a table takes; it has {has}"
+            f"{self.name} has {count or 'no'} column{'s' * (count > 1)} {of} of a type that a table"
+            f" takes; it has {has}"
             for of in self._asked
-            if of not in source.names
+            if (count := source.names.count(of)) != 1
         ]
         for column, of in self.key:
             if column not in rows.names:
                 wrong.append(f"the rows have no column {column}; they have {', '.join(rows.names)}")
-            elif of in source.names:
+            elif source.names.count(of) == 1:
                 mine, other = rows.field(column).type, source.field(of).type
                 if not self.comparable(mine, other):
                     wrong.append(f"{column} is {mine}, and {of} is {other}: can't be compared")
@@ -115,7 +115,7 @@ class Lookup:
 
     def version(self) -> str:
         """The version of the source that is asked."""
-        return self.source.version() if self.pin is None else self.pin
+        return version_of(self.source) if self.pin is None else self.pin
 
     def wanted(self) -> pa.Schema:
         """The columns that the source is asked for.
@@ -124,15 +124,19 @@ class Lookup:
             SpecError, UnreachableError: as `columns`.
         """
         source = self._source_schema
-        lost = [of for of in self._asked if of not in source.names]
+        lost = [of for of in self._asked if source.names.count(of) != 1]
         if lost:
-            what = f"{self.name} has no column {', '.join(lost)} any more"
+            what = f"{self.name} has no column {', '.join(lost)} any more, or several"
             raise SpecError(what, "setup", f"{self.setting} asks for it. Nothing was read.")
         return pa.schema([source.field(of) for of in self._asked])
 
     @cached_property
     def _source_schema(self) -> pa.Schema:
-        return self.source.schema()
+        try:
+            return checked_answer(self.source, self.source.schema(), pa.Schema)
+        except WindrowError as error:
+            error.do = f"{self.setting} looks up {self.name} there. {error.do}"
+            raise
 
     @property
     def _asked(self) -> list[str]:
@@ -226,15 +230,17 @@ class LookupStep:
 class _ByKey(LookupStep):
     """Asks for each distinct key of the split once.
 
-    `_known` has them, with the row of `_rows` that answers each: null for a miss, and for a key
-    that the source refuses, with the reason.
+    `_row_of` has, by the number of a key in `_known`, the row of `_rows` that answers it: -1 for
+    a miss, and -2 and less for a key that the source refuses, for each of the `_reasons` another.
     """
 
     def __init__(self, lookup: Lookup) -> None:
         super().__init__(lookup)
         self._keys = [of for _, of in lookup.key]
         self._ask: Ask | None = None
-        self._known: pl.DataFrame
+        self._known: KeyIndex
+        self._row_of = np.zeros(0, np.int64)
+        self._reasons: list[str] = []
         self._rows: pa.Table
 
     def _answers(
@@ -242,36 +248,35 @@ class _ByKey(LookupStep):
     ) -> tuple[list[pa.Array], npt.NDArray[np.bool_], LookedUp, list[Refusal]]:
         lookup, ask = self._lookup, self._ask or self._begin()
         keys = self._frame([decoded.rows[column] for column in self._columns])
-        new = keys.drop_nulls().unique().join(self._known, self._keys, how="anti")
-        try:
-            counted = self._added(ask, new.sort(self._keys))
-        except _SeveralError as several:
-            rows = keys.with_row_index(_AT).join(several.keys, self._keys, how="semi")
+        numbers = self._known.find(keys)
+        others = np.flatnonzero(numbers < 0)
+        new = keys[others].drop_nulls().unique()
+        counted, several = self._added(ask, new.sort(self._keys))
+        numbers[others] = self._known.find(keys[others])
+        if several.size:
             do = "Say which of them counts by first_by, or look up a key that has one row."
-            row = rows[_AT].min()
-            raise self._refused("several rows of one key", do, decoded, messages, row) from None
-        known = keys.join(self._known, self._keys, how="left", maintain_order="left")
-        at, why = known[_AT].to_arrow(), known[_WHY]
+            row = np.isin(numbers, several).argmax()
+            raise self._refused("several rows of one key", do, decoded, messages, row)
+        rows = np.full(len(numbers), -1)
+        rows[numbers >= 0] = self._row_of[numbers[numbers >= 0]]
+        at = pa.array(rows, mask=rows < 0)
         answers = [self._taken(self._rows[of], at) for of, _ in lookup.take]
         counted = msgspec.structs.replace(counted, hits=len(at) - at.null_count)
         refusals = [
             Refusal(
-                np.flatnonzero(why == one),
+                np.flatnonzero(rows == -2 - number),
                 f"lookup:{lookup.name}:refused",
-                f"{lookup.name} refuses its key: {one} - in {lookup.setting}",
+                f"{lookup.name} refuses its key: {reason} - in {lookup.setting}",
             )
-            for one in why.drop_nulls().unique().sort()
+            for number, reason in enumerate(self._reasons)
         ]
-        return answers, np.asarray(at.is_null()) & why.is_null().to_numpy(), counted, refusals
+        return answers, rows == -1, counted, refusals
 
     def _begin(self) -> Ask:
         lookup = self._lookup
         types = lookup.types or lookup.wanted()
         self._rows = types.empty_table()
-        none = self._frame([pa.array([], types.field(of).type) for of in self._keys])
-        self._known = none.with_columns(
-            pl.lit(None, pl.Int64).alias(_AT), pl.lit(None, pl.String).alias(_WHY)
-        )
+        self._known = KeyIndex(self._frame([self._rows[of] for of in self._keys]))
         self._ask = lookup.source.open(lookup.version(), types)
         return self._ask
 
@@ -288,67 +293,58 @@ class _ByKey(LookupStep):
         fields = [self._rows.schema.field(of) for of in self._keys]
         return pa.schema([f.with_type(_widest(f.type)) for f in fields])
 
-    def _added(self, ask: Ask, new: pl.DataFrame) -> LookedUp:
+    def _added(self, ask: Ask, new: pl.DataFrame) -> tuple[LookedUp, npt.NDArray[np.int64]]:
         """Asks for keys that are new, and adds the answers to those that are known.
 
-        Raises:
-            _SeveralError: keys have several rows.
+        Returns what was asked, and the numbers of keys that have several rows.
         """
         if not new.height:
-            return LookedUp(self._lookup.name, 0, 0, 0, 0, None, None, text(0))
-        types, began = self._rows.schema, datetime.now(UTC)
-        keys = new.to_arrow().cast(self._key_types())
-        answers = ask(keys)
-        ended, rows = datetime.now(UTC), answers.rows.select(types.names)
-        found = self._frame([rows[of] for of in self._keys])
+            return LookedUp(self._lookup.name, 0, 0, 0, 0, None, None, text(0)), _NONE
+        began, keys = datetime.now(UTC), new.to_arrow().cast(self._key_types())
+        source, types = self._lookup.source, self._rows.schema
+        answers = checked_answer(source, ask(keys), Answers)
+        rows = checked_answer(source, answers.rows, pa.Table, "rows")
+        if not set(types) <= set(rows.schema):
+            raise misformed(source, f"rows without the columns asked for: {', '.join(types.names)}")
+        ended, rows = datetime.now(UTC), rows.select(types.names)
         if self._lookup.first_by is not None:
-            column, descending = self._lookup.first_by
-            order = cast("pl.DataFrame", pl.from_arrow(rows)).with_row_index(_AT)
-            order = order.sort(
-                [column, *types.names],
-                descending=[descending, *(False for _ in types.names)],
-                nulls_last=True,
-            )
-            rows = rows.take(order[_AT].to_arrow())
-            found = self._frame([rows[of] for of in self._keys])
-        found = found.with_columns((pl.int_range(pl.len()) + self._rows.num_rows).alias(_AT))
-        if self._lookup.first_by is not None:
-            found = found.unique(self._keys, keep="first")
-        known = new.join(found, self._keys, how="left", maintain_order="left")
-        if known.height > new.height:
-            raise _SeveralError(known.filter(known.select(self._keys).is_duplicated()))
-        known = self._with_refused(known, answers.refused)
-        self._known = pl.concat([self._known, known])
+            rows = rows.take(_order(rows, *self._lookup.first_by))
+        self._known.add(new)
+        of, several = self._known.find(self._frame([rows[of] for of in self._keys])), _NONE
+        asked_for = np.flatnonzero(of >= len(self._row_of))
+        if self._lookup.first_by is None:
+            several = np.flatnonzero(np.bincount(of[asked_for]) > 1)
+        row_of = np.append(self._row_of, np.full(new.height, -1))
+        first = asked_for[::-1]  # the first row of a key is assigned last, and stays
+        row_of[of[first]] = first + self._rows.num_rows
+        for reason, refused in sorted(answers.refused.items(), reverse=True):
+            if reason not in self._reasons:
+                self._reasons.append(reason)
+            of = self._known.find(self._frame([refused[of] for of in self._keys]))
+            row_of[of[of >= 0]] = -2 - self._reasons.index(reason)
         self._rows = pa.concat_tables([self._rows, rows]).combine_chunks()
         if self._rows.nbytes > MOST_BYTES:
             what = f"The answers of {self._lookup.name} take more than {MOST_BYTES >> 20} MiB"
             do = "Take fewer columns, or make splits smaller (source.split_records)."
             raise SpecError(what, "validate", do)
-        at = known[_AT].to_arrow()
+        added = row_of[len(self._row_of) :]
+        at, self._row_of = pa.array(added, mask=added < 0), row_of
         taken = {to: _one(self._rows[of].take(at)) for of, to in self._lookup.take}
         asked = {f"key:{of}": _one(keys[of]) for of in self._keys}
-        answered = checksum(pa.RecordBatch.from_pydict(asked | taken))
-        return LookedUp(
-            self._lookup.name, new.height, 0, 0, answers.requests, began, ended, text(answered)
-        )
-
-    def _with_refused(self, known: pl.DataFrame, refused: Mapping[str, pa.Table]) -> pl.DataFrame:
-        """The keys with why the source refuses them; such a key has no row."""
-        none = self._known.select(*self._keys, _WHY).clear()
-        parts = (
-            self._frame([keys[of] for of in self._keys]).with_columns(pl.lit(why).alias(_WHY))
-            for why, keys in sorted(refused.items())
-        )
-        whys = pl.concat([none, *parts]).unique(self._keys, keep="first", maintain_order=True)
-        known = known.join(whys, self._keys, how="left", maintain_order="left")
-        return known.with_columns(pl.when(pl.col(_WHY).is_null()).then(pl.col(_AT)))
+        answered = text(checksum(pa.RecordBatch.from_pydict(asked | taken)))
+        name, requests = self._lookup.name, answers.requests
+        return LookedUp(name, new.height, 0, 0, requests, began, ended, answered), several
 
 
-class _SeveralError(Exception):
-    """Keys with several rows."""
+_NONE = np.zeros(0, np.int64)
 
-    def __init__(self, keys: pl.DataFrame) -> None:
-        self.keys = keys
+
+def _order(rows: pa.Table, by: str, descending: bool) -> pa.Array:
+    """The numbers of the rows in the order in which `first_by` takes them."""
+    at = cast("pl.DataFrame", pl.from_arrow(rows)).with_row_index(_AT)
+    least_last = [descending, *(False for _ in rows.schema.names)]
+    ordered = at.sort([by, *rows.schema.names], descending=least_last, nulls_last=True)
+    return ordered[_AT].to_arrow()
 
 
 def _one(values: pa.Array | pa.ChunkedArray) -> pa.Array:

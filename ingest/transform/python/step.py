@@ -93,8 +93,7 @@ class _Step:
             found = self._called(rows)
         except SpecError:
             raise
-        # the user's own code
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # the user's own code  # noqa: BLE001
             failures = self._failures(rows) if self._step.on_error == "dead" else []
             if not failures:
                 raise self._failed(error, decoded, messages) from None
@@ -130,9 +129,9 @@ class _Step:
     def _checked(self, found: pa.Table, count: int) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Returns the columns of the schema, and the row that each row was made of."""
         names = found.column_names
-        missing = [name for name in self._schema.names if name not in names]
-        if missing:
-            raise self._refusal(f"it gives no column {', '.join(missing)}")
+        wrong = [name for name in self._schema.names if names.count(name) != 1]
+        if wrong:
+            raise self._refusal(f"it gives no column {', '.join(wrong)}, or several")
         # as tables have it: polars has long texts and lists, and no maps
         chosen = (found[name].combine_chunks() for name in self._schema.names)
         arrays = [array.cast(_stored(array.type)) for array in chosen]
@@ -176,8 +175,9 @@ class _Step:
         for number in range(rows.num_rows):
             try:
                 self._called(rows.slice(number, 1))
-            # the user's own code
-            except Exception as error:  # noqa: BLE001
+            except SpecError:  # whatever is in its batch, it doesn't give rows
+                raise
+            except (Exception, SystemExit) as error:  # the user's own code  # noqa: BLE001
                 detail = f"{self._step.function} raised {type(error).__name__}{_line(error)}"
                 reason = f"python:{type(error).__name__}"
                 found.append(
@@ -185,7 +185,9 @@ class _Step:
                 )
         return found
 
-    def _failed(self, error: Exception, decoded: Decoded, messages: pa.RecordBatch) -> RefusedError:
+    def _failed(
+        self, error: BaseException, decoded: Decoded, messages: pa.RecordBatch
+    ) -> RefusedError:
         """Makes the error of a batch; the exception's text may hold values, so it isn't shown."""
         read = for_rows(messages, decoded.row_index)
         first, last = (read["offset"][at].as_py() for at in (0, read.num_rows - 1))
@@ -214,11 +216,14 @@ def _batch_of(function: FunctionReference) -> type[pl.DataFrame | pa.RecordBatch
     Raises:
         SpecError: it says none of both.
     """
-    called = load_function(function)
-    parameter = next(iter(inspect.signature(called).parameters), None)
-    hint = typing.get_type_hints(called).get(parameter or "")
+    called, hint, why = load_function(function), None, ""
+    try:
+        parameter = next(iter(inspect.signature(called).parameters), "")
+        hint = typing.get_type_hints(called).get(parameter)
+    except Exception as error:  # a name that isn't there, or no function of Python's  # noqa: BLE001
+        why = f" ({type(error).__name__}: {error})"
     if hint not in {pl.DataFrame, pa.RecordBatch}:
-        what = f"{function} doesn't say which batch it takes"
+        what = f"{function} doesn't say which batch it takes{why}"
         do = "Annotate its parameter with polars.DataFrame or pyarrow.RecordBatch."
         raise SpecError(what, "spec", do)
     found: type[pl.DataFrame | pa.RecordBatch] = hint
@@ -239,7 +244,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     """Where the user's code was, without the exception's text."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
     return f" at {frames[0].filename}:{frames[0].lineno}" if frames else ""

@@ -9,7 +9,6 @@ one column.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +16,7 @@ from typing import Any, cast
 
 import duckdb
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import BugError, SpecError
 from windrow.ingest.schema.dtypes import name_problems
 
 ROWS = "rows"
@@ -52,6 +51,25 @@ _EXPRESSIONS = frozenset(
         "TYPE",
     ]
 )
+
+
+_SETTINGS = (
+    "TimeZone='UTC'",
+    "autoinstall_known_extensions=false",
+    "autoload_known_extensions=false",
+    "python_enable_replacements=false",
+    "preserve_insertion_order=true",
+    "temp_directory=''",
+    "enable_external_access=false",
+    # or an expression that is there twice is computed outside of TRY, COALESCE and CASE
+    "disabled_optimizers='common_subexpressions'",
+    "lock_configuration=true",
+)
+"""Settings of the DuckDB, in this order.
+
+A query then has no file, no network and no variable of Python's, so that the spec and the
+rows alone decide what comes out. (They are no wall against an author who means harm.)
+"""
 
 
 @dataclass(frozen=True)
@@ -122,7 +140,7 @@ def read_select(
         several = "several statements: each is a step of its own"
         raise _refusal(setting, [several if tree["statements"] else "it is empty"])
     node = tree["statements"][0]["node"]
-    reader = _Reader(columns, metadata)
+    reader = _Reader(query, columns, metadata)
     reader.wrong += _shape_problems(node)
     if reader.wrong:
         raise _refusal(setting, reader.wrong)
@@ -130,8 +148,7 @@ def read_select(
     reads = reader.reads(where) if where else frozenset[str]()
     outputs = tuple(reader.outputs(node["select_list"]))
     names = [output.name for output in outputs]
-    twice = [f"{name} comes twice" for name, n in Counter(names).items() if n > 1]
-    wrong = [*reader.wrong, *twice, *name_problems(names)]
+    wrong = [*reader.wrong, *name_problems(names)]
     if wrong:
         raise _refusal(setting, wrong)
     return Select(outputs, None if where is None else _as_case(where), where, reads)
@@ -175,8 +192,9 @@ def _as_case(condition: Node) -> Node:
 class _Reader:
     """Reads the expressions of a query, and collects what is wrong in them (`wrong`)."""
 
-    def __init__(self, columns: Sequence[str], metadata: Sequence[str]) -> None:
+    def __init__(self, query: str, columns: Sequence[str], metadata: Sequence[str]) -> None:
         self.wrong: list[str] = []
+        self._query = query
         self._columns = list(columns)
         # DuckDB finds a column by a name of another case, too
         self._known = {name.casefold(): name for name in (*metadata, *columns)}
@@ -264,7 +282,7 @@ class _Reader:
                 self.wrong.append(f"{node['schema']}.{name}(): write {name}({node['schema']})")
             elif name in aggregates:
                 self.wrong.append(f"{name} adds other rows up: {_SPARK}")
-            elif name in unrepeatable:
+            elif name in unrepeatable or (name == "age" and len(node["arguments"]) == 1):  # of now
                 self.wrong.append(
                     f"{name} depends on more than its arguments, and a replay must give the same"
                     " rows"
@@ -282,8 +300,9 @@ class _Reader:
             return
         known = self._known.get(name.casefold())
         if known is None:
+            text = f": a text is '{name}', in single quotes" if f'"{name}"' in self._query else ""
             self.wrong.append(
-                f"there is no column {name}, there are {', '.join(self._known.values())}"
+                f"there is no column {name}{text}, there are {', '.join(self._known.values())}"
             )
         else:
             found.add(known)
@@ -336,9 +355,23 @@ def _refusal(setting: str, wrong: Sequence[str]) -> SpecError:
 
 
 @cache
-def _parser() -> duckdb.DuckDBPyConnection:
-    """Opens a DuckDB that only parses; each question has a cursor of its own."""
-    return duckdb.connect(":memory:", config={"threads": 1})
+def _database() -> duckdb.DuckDBPyConnection:
+    """Opens the one DuckDB of this process: another one would take longer than a small batch."""
+    con = duckdb.connect(":memory:", config={"threads": 1})
+    for setting in _SETTINGS:
+        con.execute(f"SET GLOBAL {setting}")
+    return con
+
+
+def locked() -> duckdb.DuckDBPyConnection:
+    """Connects to a DuckDB that has nothing but what is registered with the connection."""
+    return _database().cursor()
+
+
+def broken(error: duckdb.Error) -> BugError:
+    """Gives up the DuckDB of this process, which may answer nothing any more, for a new one."""
+    _database.cache_clear()
+    return BugError.of(error, "validate")
 
 
 @cache
@@ -347,7 +380,7 @@ def _functions() -> tuple[frozenset[str], frozenset[str]]:
 
     A macro is one of them if its text has one, or looks at other rows.
     """
-    with _parser().cursor() as cursor:
+    with locked() as cursor:
         every = cursor.execute(
             "SELECT function_name, function_type, stability, macro_definition,"
             " CASE WHEN macro_definition IS NOT NULL"
@@ -381,7 +414,7 @@ def _has(tree: object, names: set[str]) -> bool:
 
 
 def _ask(question: str, text: str) -> Any:
-    with _parser().cursor() as cursor:
+    with locked() as cursor:
         return cursor.execute(question, [text]).fetchall()[0][0]
 
 

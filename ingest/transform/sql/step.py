@@ -31,8 +31,10 @@ from windrow.ingest.transform.message_columns import beside_rows, refuse_own_col
 from windrow.ingest.transform.sql.select import (
     ROWS,
     Select,
+    broken,
     column,
     listed,
+    locked,
     query_of,
     read_select,
 )
@@ -45,24 +47,6 @@ SENTENCES = 1000
 """How many of a batch's failing rows are told in DuckDB's words: each is asked for alone."""
 
 _ROW = "_windrow_row"
-
-_SETTINGS = (
-    "TimeZone='UTC'",
-    "autoinstall_known_extensions=false",
-    "autoload_known_extensions=false",
-    "python_enable_replacements=false",
-    "preserve_insertion_order=true",
-    "temp_directory=''",
-    "enable_external_access=false",
-    # or an expression that is there twice is computed outside of TRY, COALESCE and CASE
-    "disabled_optimizers='common_subexpressions'",
-    "lock_configuration=true",
-)
-"""Settings of a connection, in this order.
-
-A query then has no file, no network and no variable of Python's, so that the spec and the
-rows alone decide what comes out. (They are no wall against an author who means harm.)
-"""
 
 
 @dataclass(frozen=True)
@@ -231,6 +215,7 @@ class _Step:
             *(Asked(o.name, o.reads, may_keep=True) for o in select.computed),
         ]
         self._tries = query_of([listed(part) for part in self._parts]) if self._parts else ""
+        self._alone = [query_of([part]) for part in self._parts]
 
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         try:
@@ -308,6 +293,7 @@ class _Step:
 
         Raises:
             SpecError: it takes too long, or too much memory.
+            BugError: DuckDB can't go on.
             duckdb.Error: a row's expression fails.
         """
         self._con.register(ROWS, rows)
@@ -319,6 +305,8 @@ class _Step:
             what = f"{self._sql.setting} took longer than {SECONDS} s for {rows.num_rows} rows"
             do = "Nothing was committed. Make the SELECT simpler; a spark step may take its time."
             raise SpecError(what, "validate", do) from None
+        except (duckdb.FatalException, duckdb.InternalException) as error:
+            raise broken(error) from error
         except duckdb.OutOfMemoryException:
             what = f"{self._sql.setting} found no memory for what {rows.num_rows} rows become"
             raise SpecError(what, "validate", _FEWER) from None
@@ -375,7 +363,7 @@ class _Step:
         """Computes parts of the SELECT for a row, up to one that fails or leaves it out."""
         for at in parts:
             try:
-                found = self._run(query_of([self._parts[at]]), rows.slice(number, 1))
+                found = self._run(self._alone[at], rows.slice(number, 1))
             except duckdb.Error as error:
                 yield self._refusal(at, np.array([number]), without_values(str(error)))
                 return
@@ -408,14 +396,6 @@ _FEWER = (
     "Nothing was committed. Decode fewer messages at once (source.tuning.batch_messages), or make"
     " the SELECT simpler."
 )
-
-
-def locked() -> duckdb.DuckDBPyConnection:
-    """Opens a DuckDB that has nothing but what is registered with it."""
-    con = duckdb.connect(":memory:", config={"threads": 1})
-    for setting in _SETTINGS:
-        con.execute(f"SET {setting}")
-    return con
 
 
 def without_values(sentence: str) -> str:

@@ -88,6 +88,10 @@ class Watched:
         """As many as the engine has."""
         return self._engine.slots()
 
+    def start(self) -> None:
+        """The engine's own."""
+        self._engine.start()
+
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """All of it, so that the clock has stopped when the driver goes on."""
         began = time.perf_counter()

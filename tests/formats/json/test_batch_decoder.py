@@ -50,6 +50,9 @@ class Failing:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
+    def ready(self) -> bool:
+        return True
+
     def decode(self, messages: pa.BinaryArray, skip: int) -> Taken:
         raise self.error
 

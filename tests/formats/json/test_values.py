@@ -229,6 +229,7 @@ def test_instants_in_microseconds(text: str, micros: int) -> None:
 
 FORM = "Expected an RFC 3339 timestamp with an offset"
 ZONELESS = f"{FORM}: one that has none needs decode.zone"
+EPOCHS = ": numbers need decode.timestamps, which is epoch_s or epoch_ms then, or another unit"
 CALENDAR, YEARS = (
     "Expected a timestamp that the calendar has",
     "Expected a timestamp in the years 1 to 9999",
@@ -256,8 +257,10 @@ CALENDAR, YEARS = (
         ("1970-01-01T00:00:00+00:60", "out_of_range", CALENDAR),
         ("0001-01-01T00:00:00+00:01", "out_of_range", YEARS),
         ("9999-12-31T23:59:59-00:01", "out_of_range", YEARS),
-        (5, "wrong_type", "Expected str, got int"),
-        ({}, "wrong_type", "Expected str, got object"),
+        (5, "wrong_type", f"Expected a timestamp, got int{EPOCHS}"),
+        (LongInteger("1" * 30), "wrong_type", f"Expected a timestamp, got int{EPOCHS}"),
+        (b"5.5", "wrong_type", f"Expected a timestamp, got float{EPOCHS}"),
+        ({}, "wrong_type", "Expected a timestamp, got object"),
     ],
 )
 def test_what_is_no_instant(value: object, reason: str, what: str) -> None:

@@ -28,13 +28,21 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("said", "good"),
-    [("17.0.15", True), ("21", True), ("11.0.2", False), ("1.8.0_392", False), ("25.0.1", False)],
+    [("17.0.15", True), ("21", True), ("11.0.2", False), ("1.8.0_392", False), ("25.0.1", True)],
 )
-def test_java_17_and_21_are_taken(bare: Path, said: str, good: bool) -> None:
-    """Kafka and Spark run on 17 and 21; another version is named, with the advice."""
+def test_java_from_17_on_is_taken(bare: Path, said: str, good: bool) -> None:
+    """Kafka and Spark run on 17 and later; an older version is named, with the advice, and of
+    another one than 17 and 21 it is said that nobody has tried it here.
+    """
     program(bare / "bin", "java", f"echo 'openjdk version \"{said}\" 2025-04-15' >&2")
     problem = jars.java_problem()
     assert (problem is None) is good
+    untried = jars.java_untried() if good else None
+    assert untried == (
+        f"{bare / 'bin' / 'java'} is 25, and windrow is tried with 17 and 21"
+        if said.startswith("25")
+        else None
+    )
     if problem is not None:
         assert said.removeprefix("1.").split(".")[0] in problem
         assert "apt-get install" in problem
@@ -50,7 +58,10 @@ def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPa
 
 def test_no_java_at_all(bare: Path) -> None:
     """A machine without Java is told so, with the command to type."""
-    assert "there is none on the PATH: apt-get install" in str(jars.java_problem())
+    assert (
+        "is none on the PATH: install it (on Debian and its kin: apt-get install openjdk-17"
+        in str(jars.java_problem())
+    )
 
 
 def test_a_java_home_without_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:

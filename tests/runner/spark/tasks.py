@@ -72,6 +72,14 @@ class Name:
         return staged(split, str(os.getpid()))
 
 
+class Loaded:
+    """Says whether its process has loaded already what tasks with a schema need."""
+
+    def __call__(self, split: Split) -> Staged:
+        """See `Engine.run`."""
+        return staged(split, str("pandera.polars" in sys.modules))
+
+
 class Collects:
     """Says how many objects Python's collector would look at here."""
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.contracts.engine_contract import LIMIT, ONE, SPLITS, EngineContract
 from tests.runner.spark.servers import COMMAND, ROOT, serving
-from tests.runner.spark.tasks import Dies, EndsItself, Name, Raises, Says, WaitsForEver
+from tests.runner.spark.tasks import Dies, EndsItself, Loaded, Name, Raises, Says, WaitsForEver
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staged
@@ -181,9 +181,10 @@ def test_a_server_that_was_started_again(closing_all: list[ConnectedSpark]) -> N
         gone, alive = psutil.wait_procs([command, *below], timeout=60)
         assert gone
         assert alive == [], "Java or a worker outlives the command that was killed"
-    with pytest.raises(UnreachableError, match="No Spark Connect server answers"):
+    port = address.rpartition(":")[2]
+    with pytest.raises(UnreachableError, match=rf"Start it \(windrow spark run --port {port}\)"):
         names(spark)
-    with serving(port=int(address.rpartition(":")[2])):
+    with serving(port=int(port)):
         assert names(spark) == SPLITS
 
 
@@ -275,6 +276,14 @@ def test_properties_that_are_told_otherwise(name: str) -> None:
 
 
 @pytest.mark.long
+def test_the_first_client_finds_workers_ready(closing_all: list[ConnectedSpark]) -> None:
+    """The command says that it is up once a worker has loaded what tasks need."""
+    with serving("--master", "local[1]") as (address, _):
+        closing_all.append(ConnectedSpark(address))
+        (said,) = SparkEngine(closing_all[0].session).run(Loaded(), ONE)
+    assert said.rows[0] == "True"
+
+
 def test_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client without the server's token, or with another, is refused; one with it is
     served; nobody else gets to see it.

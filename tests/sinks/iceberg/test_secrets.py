@@ -69,10 +69,13 @@ def prepared(properties: dict[str, Property]) -> IcebergBoth:
 
 
 def sent(sink: IcebergBoth) -> tuple[bytes, list[IcebergStagerFactory]]:
-    """What tasks are sent for rows and for dead letters, and what they make of it."""
+    """What tasks are sent, and the stagers that they make of it: of rows, and of dead letters."""
     planned = plan(sink, 0)
     packed = [pickle.dumps(maker.stager(planned, 0, "a1")) for maker in (sink, sink.dead_letters)]
-    return b"".join(packed), [pickle.loads(one) for one in packed]
+    progress = pickle.dumps(sink.progress_folder())
+    with pickle.loads(progress).open_output("j-worker") as out:
+        out.write(b"[]")
+    return progress + b"".join(packed), [pickle.loads(one) for one in packed]
 
 
 def test_a_table_in_an_object_store(told: dict[str, Property]) -> None:

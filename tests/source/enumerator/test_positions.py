@@ -6,7 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from windrow.ingest.errors import DataLossError, OpenTransactionError, SpecError, WindrowError
+from windrow.ingest.errors import (
+    DataLossError,
+    OpenTransactionError,
+    SpecError,
+    WindrowError,
+    see_runbook,
+)
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import (
     AtLabel,
@@ -202,7 +208,8 @@ def no_answer(option: str) -> str:
         (
             Given(((A, 2),), "latest"),
             ("t", 0, 2),
-            "Retention has removed earlier messages: give 3, or start: earliest.",
+            "Retention has removed earlier messages: give 3, or start: earliest."
+            + see_runbook("retention"),
         ),
         (
             Given(((A, 11),), "latest"),

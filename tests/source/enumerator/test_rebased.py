@@ -104,14 +104,19 @@ def test_where_nothing_has_changed_there_is_nothing_to_rebase(
 
 
 def test_each_change_is_told_with_both_ids(broker: MemoryBroker, newest: Boundary) -> None:
-    """And with the position that was chosen."""
+    """And with the position that was chosen, and from where on the old topic wasn't read."""
     old = broker.topic("anew").topic_id
     recreate(broker, 3)
     now = broker.topic("anew").topic_id
     found = rebase_at(broker, SOURCE, newest, Latest())
-    assert found.changes == (
+    changes = [
         f'anew had id {old} and has id {now} now: it begins at the position {{"type":"latest"}}.',
         "gone is not in the cluster any more, and is left out.",
+    ]
+    assert found.changes == tuple(
+        f"{change} Messages of the old topic from {name}[0]@7, {name}[1]@7 on were read by no"
+        " window, and are lost, if it had any."
+        for name, change in zip(("anew", "gone"), changes, strict=True)
     )
     assert found.boundary.cluster_id == broker.cluster_id()
     assert found.boundary.by_topic()["anew"] == TopicSeen("anew", now, 2)

@@ -1,0 +1,246 @@
+"""Operators that run windows, and the sensor that waits until one is complete.
+
+Each starts `windrow` as a process. What its exit codes mean to Airflow is in `_failure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Asset, BaseHook, BaseOperator, BaseSensorOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from windrow_airflow.process import (
+    BUG,
+    REFUSED,
+    TOO_EARLY,
+    UNREACHABLE,
+    WRONG_SPEC,
+    Ended,
+    Process,
+    keys,
+    summary,
+    variables,
+)
+
+
+class WindrowUnreachable(AirflowException):
+    """Kafka, the table, the ledger or Java didn't answer: the task is retried."""
+
+
+class WindrowTooEarly(AirflowException):
+    """The window isn't over yet, or is held open by a transaction: the task is retried."""
+
+
+_RETRIED = {UNREACHABLE: WindrowUnreachable, TOO_EARLY: WindrowTooEarly}
+
+
+def _failure(ended: Ended) -> AirflowException:
+    """The exception for an exit code; what no retry mends fails the task at once."""
+    if ended.code in {REFUSED, WRONG_SPEC, BUG}:
+        return AirflowFailException(ended.said)
+    return _RETRIED.get(ended.code, AirflowException)(ended.said)
+
+
+class WindrowOperator(BaseOperator):
+    """Base: a pipeline, and how `windrow` is started for it."""
+
+    template_fields: Sequence[str] = ("spec", "window")
+    ui_color = "#d7efe2"
+
+    def __init__(
+        self,
+        *,
+        spec: str,
+        window: str | None = None,
+        command: str | Sequence[str] = "windrow",
+        env: Mapping[str, str] | None = None,
+        kafka_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Takes the pipeline's file, as `command` finds it on the worker.
+
+        Args:
+            spec: the file.
+            window: an instant, `START/END`, or a micro-batch's name; None: that of the DAG run.
+            command: the program, or its words: `["docker", "run", ...]`.
+            env: added to the environment of the process.
+            kafka_conn_id: a connection of Airflow's Kafka provider; the process gets its
+                properties as variables, `sasl.password` as `KAFKA_SASL_PASSWORD`.
+            kwargs: those of each operator of Airflow's.
+        """
+        super().__init__(**kwargs)
+        self.spec = spec
+        self.window = window
+        self.command = [command] if isinstance(command, str) else list(command)
+        self.env = dict(env or {})
+        self.kafka_conn_id = kafka_conn_id
+        self._process: Process | None = None
+
+    def start(self, *words: str) -> Ended:
+        """Runs `windrow` to its end, its log line by line in the task's."""
+        self._process = Process([*self.command, *words], {**self._connection(), **self.env})
+        try:
+            return self._process.run(lambda line: self.log.info("%s", line))
+        except OSError as error:
+            raise AirflowFailException(
+                f"{self.command[0]} can't be started on this worker: {error.strerror}. Give the"
+                " place of windrow there as `command`."
+            ) from None
+
+    def _connection(self) -> Mapping[str, str]:
+        if self.kafka_conn_id is None:
+            return {}
+        return variables(BaseHook.get_connection(self.kafka_conn_id).extra_dejson)
+
+    def on_kill(self) -> None:
+        """Interrupts the process, and waits until it has cleaned up."""
+        if self._process is not None:
+            self._process.interrupt()
+
+    def window_of(self, context: Context) -> str:
+        """The window that is named here, by the param `window`, or by the DAG run.
+
+        Never the logical date: of a run by hand that isn't where its interval starts.
+        """
+        named = self.window or context["params"].get("window") or context.get("partition_key")
+        if named:
+            return str(named)
+        start, end = context.get("data_interval_start"), context.get("data_interval_end")
+        if start is None or end is None or start == end:
+            raise AirflowFailException(
+                "This run names no window: it has no partition key, no data interval, and no param"
+                " `window`. Trigger it with a partition key such as 2026-01-05T09:00:00Z, or give"
+                " that as `window` in its configuration."
+            )
+        return f"{start.isoformat()}/{end.isoformat()}"
+
+
+class WindrowRunOperator(WindrowOperator):
+    """Commits the window of a DAG run, exactly once; one that is committed is only reported."""
+
+    template_fields = (*WindrowOperator.template_fields, "verb")
+
+    def __init__(
+        self,
+        *,
+        verb: str = "run",
+        options: Sequence[str] = (),
+        deferrable: bool = True,
+        retries: int = 3,
+        retry_delay: timedelta = timedelta(minutes=1),
+        **kwargs: Any,
+    ) -> None:
+        """Takes the arguments of `WindrowOperator`, and others.
+
+        Args:
+            verb: `run`, or `replay`, which replaces what is committed.
+            options: more words of the command: `["--connect", "sc://spark:15002"]`.
+            deferrable: wait in the triggerer for the end of a window that isn't over; False:
+                it counts as a try.
+            retries: of what may be mended by another try, alone.
+            retry_delay: between two tries.
+            kwargs: those of `WindrowOperator`.
+        """
+        super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
+        self.verb = verb
+        self.options = list(options)
+        self.deferrable = deferrable
+
+    def words(self, context: Context) -> list[str]:
+        """The words of the command that say what is run."""
+        return [self.verb, self.spec, "--window", self.window_of(context)]
+
+    def execute(self, context: Context, event: object = None) -> dict[str, Any]:
+        """Runs the command; returns a summary of the receipts."""
+        del event  # of the trigger: it is time
+        ti = context["ti"]
+        request = f"{ti.dag_id} {ti.run_id} {ti.task_id} {ti.map_index}"  # the same in each retry
+        ended = self.start(*self.words(context), *self.options, "--request", request)
+        until = ended.document.get("error", {}).get("until")
+        if ended.code == TOO_EARLY and until and self.deferrable:
+            from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+
+            self.log.info("%s", ended.said)
+            self.defer(
+                trigger=DateTimeTrigger(datetime.fromisoformat(until)), method_name="execute"
+            )
+        if ended.code:
+            raise _failure(ended)
+        if "windows" not in ended.document:
+            raise AirflowFailException(
+                f"{' '.join(self.command)} ended well, and printed no document of windrow's"
+            )
+        if not ended.document["windows"]:
+            raise AirflowSkipException("No new messages are waiting.")
+        self._tell(context, ended.document)
+        return summary(ended.document)
+
+    def _tell(self, context: Context, document: Mapping[str, Any]) -> None:
+        """Gives each asset among the outlets one event a window."""
+        partitions = keys(document)
+        for outlet in self.outlets:
+            if isinstance(outlet, Asset):
+                told = context["outlet_events"][outlet]
+                told.extra = summary(document) | {"receipts": f"windrow show {self.spec}"}
+                if partitions != [context.get("partition_key")]:
+                    told.add_partitions(partitions)
+
+
+class WindrowCatchUpOperator(WindrowRunOperator):
+    """Commits many windows in one process: `START/END`, or all micro-batches that are waiting."""
+
+    def words(self, context: Context) -> list[str]:
+        """Goes on behind a refused window, and fails at the end."""
+        named = self.window or context["params"].get("window")
+        if not named:
+            return ["run", self.spec, "--drain"]
+        return [self.verb, self.spec, "--window", named, "--keep-going"]
+
+
+class WindrowCompleteSensor(WindrowOperator, BaseSensorOperator):
+    """Waits until a window is complete: its hours are over in every topic-partition."""
+
+    def __init__(self, *, deferrable: bool = True, **kwargs: Any) -> None:
+        """Takes the arguments of `WindrowOperator` and of Airflow's sensors.
+
+        `deferrable`: ask from the triggerer, where `command` must be, too.
+        """
+        super().__init__(**kwargs)
+        self.deferrable = deferrable
+
+    def words(self, context: Context) -> list[str]:
+        """The words of the command that asks."""
+        return ["state", self.spec, "--window", self.window_of(context)]
+
+    def poke(self, context: Context) -> bool:
+        """Asks once. What can't be reached is asked again."""
+        ended = self.start(*self.words(context))
+        if ended.code and ended.code not in _RETRIED:
+            raise _failure(ended)
+        return ended.code == 0
+
+    def execute(self, context: Context) -> None:
+        """Asks once, and defers until it is complete."""
+        if not self.deferrable:
+            super().execute(context)
+        elif not self.poke(context):
+            from windrow_airflow.triggers import WindrowCompleteTrigger
+
+            words = [*self.command, *self.words(context)]
+            self.defer(
+                trigger=WindrowCompleteTrigger(
+                    words, self.env, self.kafka_conn_id, self.poke_interval
+                ),
+                method_name="execute_complete",
+                timeout=timedelta(seconds=self.timeout),
+            )
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:
+        """Ends as the trigger's last answer says."""
+        del context
+        ended = Ended(event["code"], event["document"])
+        if ended.code:
+            raise _failure(ended)

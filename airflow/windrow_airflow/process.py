@@ -1,0 +1,188 @@
+"""Runs `windrow` as a process, in whatever environment it lives. No Airflow here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+REFUSED, WRONG_SPEC, UNREACHABLE, TOO_EARLY, BUG = 1, 2, 3, 4, 70
+"""Exit codes of `windrow`."""
+
+GRACE = 50.0
+"""Seconds that an interrupted process has for its end, before it is killed.
+
+Airflow kills the task itself after `[core] killed_task_cleanup_time`, by default 60.
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a process: its exit code (negative: the signal that killed it), its document.
+
+    `document`: what it printed with `--json`; empty if that is none.
+    """
+
+    code: int
+    document: Mapping[str, Any]
+
+    @property
+    def said(self) -> str:
+        """Why it failed, in one paragraph."""
+        error = self.document.get("error", {})
+        text = error.get("message") or error.get("kind") or "the log says why"
+        return f"windrow ended with exit code {self.code}: {text}"
+
+
+class Process:
+    """A `windrow` process with a process group of its own."""
+
+    def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+        """`env`: added to this process's own environment."""
+        self._words = [*words, "--json"]
+        self._added = dict(env)
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, say: Callable[[str], None]) -> Ended:
+        """Runs it to its end; `say` gets each line of its log.
+
+        Raises:
+            OSError: the program can't be started.
+        """
+        # no pipe for the document: whoever else holds its end, such as a JVM, would be waited for
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as document:
+            self._process = subprocess.Popen(
+                self._words,
+                env={**os.environ, **self._added},
+                stdin=subprocess.DEVNULL,
+                stdout=document,
+                stderr=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            )
+            log = threading.Thread(target=self._follow, args=(say,), daemon=True)
+            log.start()
+            try:
+                code = self._wait()
+            except BaseException:  # a timeout of Airflow's, among others
+                self.interrupt()
+                raise
+            log.join(5)
+            document.seek(0)
+            return Ended(code, document_in(masked(document.read(), self._added)))
+
+    def _follow(self, say: Callable[[str], None]) -> None:
+        assert self._process is not None
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                say(masked(line.rstrip(), self._added))
+
+    def _wait(self) -> int:
+        """Waits in small steps: `interrupt` is called inside of it, by a signal handler.
+
+        `Popen.wait` without a limit keeps a lock meanwhile, and `interrupt` would see no end.
+        """
+        assert self._process is not None
+        while (code := self._process.poll()) is None:
+            time.sleep(0.05)
+        return code
+
+    def interrupt(self) -> None:
+        """Asks the process and all that it started to end, as Ctrl-C does, and waits for it."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGINT)
+            end = time.monotonic() + GRACE
+            while self._process.poll() is None and time.monotonic() < end:
+                time.sleep(0.05)
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def document_in(text: str) -> Mapping[str, Any]:
+    """The document in what was printed: all of it, or nothing that can be used."""
+    with suppress(ValueError):
+        document = json.loads(text)
+        if isinstance(document, dict):
+            return document
+    return {}
+
+
+def summary(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What becomes of a run's document in XCom and in asset events: a few numbers.
+
+    The receipts stay in the table: Airflow keeps each event for ever, in a row of its database.
+    """
+    windows = document.get("windows", [])
+    receipts = [each["committed"]["receipt"] for each in windows]
+    found = {
+        "pipeline": document.get("pipeline"),
+        "windows": len(receipts),
+        "recovered": sum(each["recovered"] for each in windows),
+        **{
+            name: sum(receipt["counts"][of] for receipt in receipts) for name, of in _COUNTS.items()
+        },
+        "partial": sum(bool(receipt.get("partial")) for receipt in receipts),
+    }
+    if len(receipts) == 1:
+        (receipt,) = receipts
+        found |= {
+            "generation": receipt["generation"],
+            "table_version": windows[0]["committed"]["version"],
+            "digest": receipt["digest"],
+        }
+    return found
+
+
+_COUNTS = {
+    "messages": "read",
+    "rows": "rows",
+    "dead_letters": "dead",
+    "skipped": "skipped",
+    "late": "late",
+}
+
+
+def keys(document: Mapping[str, Any]) -> list[str]:
+    """The windows of a run's document, as windrow and Airflow's partitions name them."""
+    starts = [
+        each["committed"]["receipt"]["plan"]["window"]["start"] for each in document["windows"]
+    ]
+    return [f"batch-{at:09d}" if isinstance(at, int) else str(at) for at in starts]
+
+
+def variables(extra: Mapping[str, Any]) -> dict[str, str]:
+    """The properties of a connection to Kafka as variables: `KAFKA_SASL_PASSWORD`."""
+    return {
+        "KAFKA_" + name.upper().replace(".", "_"): value
+        if isinstance(value, str)
+        else json.dumps(value)
+        for name, value in extra.items()
+    }
+
+
+def masked(text: str, env: Mapping[str, str]) -> str:
+    """The text without the values of variables that are secret by their names.
+
+    Airflow's own masking doesn't reach each copy of a task's log, such as the one in the
+    scheduler's output. As there, values of less than five characters stay.
+    """
+    secrets = (v for name, v in env.items() if any(part in name for part in _SECRET) and len(v) > 4)
+    for value in sorted(secrets, key=len, reverse=True):
+        text = text.replace(value, "***")
+    return text
+
+
+_SECRET = ("PASSWORD", "SECRET", "TOKEN", "KEY", "JAAS")

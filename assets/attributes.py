@@ -1,0 +1,109 @@
+"""The arguments of a pipeline's assets that its spec's section `dagster` sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, TypedDict
+
+import dagster as dg
+
+from windrow.assets.names import table_key
+from windrow.assets.partitions import OFTEN, crons_of
+from windrow.ingest.config.dagster import EAGER, FreshnessSpec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
+from windrow.ingest.errors import SpecError
+
+_KINDS = {"delta": "deltalake"}
+"""Dagster's names of kinds of tables, by which it has icons, where they are not ours."""
+
+
+class SharedAttributes(TypedDict):
+    """Arguments of both assets, the table's and its dead letters'."""
+
+    group_name: str | None
+    owners: Sequence[str]
+    tags: Mapping[str, str]
+
+
+class TableAttributes(SharedAttributes):
+    """Arguments of the table's asset."""
+
+    key: dg.AssetKey
+    kinds: set[str]
+    pool: str | None
+    backfill_policy: dg.BackfillPolicy
+    freshness_policy: dg.FreshnessPolicy | None
+    automation_condition: dg.AutomationCondition[Any] | None
+
+
+def table_attributes(spec: PipelineSpec) -> TableAttributes:
+    """The arguments of the table's asset.
+
+    Raises:
+        SpecError: no cron expression says when windows are closed, which a condition needs.
+    """
+    most = spec.dagster.max_partitions_per_run
+    return {
+        **shared_attributes(spec),
+        "key": table_key(spec),
+        "kinds": set(
+            spec.dagster.kinds or ("kafka", "spark", _KINDS.get(spec.sink.kind, spec.sink.kind))
+        ),
+        "pool": spec.dagster.pool,
+        "backfill_policy": (
+            dg.BackfillPolicy.single_run() if most is None else dg.BackfillPolicy.multi_run(most)
+        ),
+        "freshness_policy": _freshness(spec.dagster.freshness_policy),
+        "automation_condition": _condition(spec),
+    }
+
+
+def shared_attributes(spec: PipelineSpec) -> SharedAttributes:
+    """The arguments of the asset of the dead letters, which the table's has, too."""
+    return {
+        "group_name": spec.dagster.group_name,
+        "owners": spec.dagster.owners,
+        "tags": spec.dagster.tags,
+    }
+
+
+def _freshness(freshness_policy: FreshnessSpec | None) -> dg.FreshnessPolicy | None:
+    if freshness_policy is None:
+        return None
+    if freshness_policy.fail_window is not None:
+        return dg.FreshnessPolicy.time_window(
+            freshness_policy.fail_window, freshness_policy.warn_window
+        )
+    cron, before = freshness_policy.deadline_cron, freshness_policy.lower_bound_delta
+    assert cron is not None, "FreshnessSpec refuses a policy that says neither"
+    assert before is not None, "FreshnessSpec refuses a deadline without it"
+    return dg.FreshnessPolicy.cron(cron, before)
+
+
+def _condition(spec: PipelineSpec) -> dg.AutomationCondition[Any] | None:
+    """Asks for the newest window at each tick of a cron expression, if it isn't there.
+
+    Dagster's own `eager` would ask when a window ends, which is `window.delay` too early.
+    """
+    asked = spec.dagster.automation_condition
+    if asked is None:
+        return None
+    crons = crons_of(in_time(spec.window)) if asked == EAGER else [asked]
+    if crons == [OFTEN] and asked == EAGER:
+        raise SpecError(
+            "No cron expression says when the windows of this grid and delay are closed, so no"
+            " automation condition can",
+            "spec",
+            "Leave dagster.automation_condition out, and switch the schedule on.",
+        )
+    condition: Any = dg.AutomationCondition  # whose parts are typed for assets or checks
+    made: dg.AutomationCondition[Any] = (
+        condition.in_latest_time_window()
+        & reduce(or_, map(condition.cron_tick_passed, crons)).since_last_handled()
+        & condition.missing()
+        & ~condition.in_progress()
+    )
+    return made

@@ -1,0 +1,101 @@
+"""Completeness of the newest windows: their states, and who keeps one open, why, what to do.
+
+Dagster's check and sensor, and `windrow state`, which Airflow's sensor asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
+from windrow.ingest.errors import SpecError, first_few
+from windrow.ingest.model.boundary import Boundary, How, TopicPartition
+from windrow.ingest.model.label import instant
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.source.enumerator.completeness import Completeness, assess
+
+
+def refuse_batches(spec: PipelineSpec) -> None:
+    """Refuses a question about the completeness of micro-batches.
+
+    Raises:
+        SpecError: the pipeline has micro-batches.
+    """
+    if spec.window.is_batch:
+        raise SpecError(
+            f"{spec.id} has micro-batches, which have no hours to be complete",
+            "spec",
+            "Run downstream work after each of them.",
+        )
+
+
+def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Completeness:
+    """Measures how complete the newest committed windows are, and those in `more`.
+
+    Reads the ledger's copies of their receipts.
+    The watermark is None also if it lies before the oldest of these boundaries: then
+    none of these windows is complete either.
+
+    Raises:
+        GridError: the pipeline has micro-batches, which have no hours.
+        UnreachableError: the ledger doesn't answer, or the cluster, which is asked which
+            topics have LogAppendTime.
+    """
+    spec, ledger = pipeline.spec, pipeline.ledger
+    boundaries = ledger.newest(spec.id, newest + 1)
+    receipts = {r.window: r for r in (*ledger.recorded(spec.id, newest), *more)}
+    names = sorted({seen.topic for boundary in boundaries[-1:] for seen in boundary.topics})
+    stamped = frozenset(
+        name for name, info in pipeline.broker.topics(names).items() if info.append_time
+    )
+    return assess(boundaries, list(receipts.values()), stamped, in_time(spec.window).idle)
+
+
+_REASONS: Mapping[How, tuple[str, str]] = {
+    "end": (
+        "when the newest window was cut, its log held no message from after that window",
+        (
+            "The next window's run looks again. If the topic-partition may be idle, set"
+            " `window.idle: exempt`; if it may not, look at its producer."
+        ),
+    ),
+    "open": (
+        "a transaction was open there when the newest window was cut",
+        "End the transaction of its producer; the next window's run looks again.",
+    ),
+    "log_start": (
+        "retention had taken what would prove more",
+        "The next window's run looks again; run windows sooner, or keep messages longer.",
+    ),
+    "clamped": (
+        "the newest cut was moved to a neighbour's, which proves nothing by itself",
+        "The next window's run looks again.",
+    ),
+    "position": (
+        "the pipeline begins there, at a position of its spec",
+        "The next window's run looks again.",
+    ),
+}
+"""The reason why a mark proves nothing, and what to do, by `Mark.how`."""
+
+_UNKNOWN = ("no boundary proves more", "The next window's run looks again.")
+
+
+def holding_in_words(found: Completeness, newest: Boundary) -> str:
+    """Says which topic-partitions hold the watermark back, since when, why, and what to do.
+
+    `newest`: the newest frozen boundary.
+    """
+    marks = newest.by_tp()
+    by_reason: dict[tuple[str, str], list[TopicPartition]] = {}
+    for tp in found.holding:
+        reason = _REASONS.get(marks[tp].how, _UNKNOWN) if tp in marks else _UNKNOWN
+        by_reason.setdefault(reason, []).append(tp)
+    since = "at no window yet" if found.watermark is None else f"at {instant(found.watermark)}"
+    return " ".join(
+        f"{first_few([f'`{tp}`' for tp in tps])} {'hold' if len(tps) > 1 else 'holds'} the"
+        f" watermark {since}: {why}. {do}"
+        for (why, do), tps in by_reason.items()
+    )

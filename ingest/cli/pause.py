@@ -1,0 +1,65 @@
+"""`pause` and `resume`: no window of a pipeline begins in between. Loaded only when one runs."""
+
+from __future__ import annotations
+
+from getpass import getuser
+from pathlib import Path
+
+import msgspec
+from rich.text import Text
+
+from windrow.ingest import assemble
+from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.model.pause import Pause
+
+LONGEST = 500
+"""The most characters of a name or a reason, which messages quote."""
+
+
+class PauseState(msgspec.Struct):
+    """The document of `pause` and `resume`: the newest record; null if there is none yet.
+
+    `recorded`: whether this command made it. `replaced`: the pause whose place it took.
+    """
+
+    pipeline: str
+    pause: Pause | None
+    recorded: bool
+    replaced: Pause | None = None
+
+
+def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, why: str) -> None:
+    """Records a pause or its end. A pipeline that isn't paused is not resumed."""
+    pipeline = assemble.assemble_to_look(load_spec(path))
+    name, ledger = pipeline.spec.id, pipeline.ledger
+    who = getuser() if who is None else who
+    for option, text in (("--who", who), ("--why", why)):
+        if not text.isprintable() or len(text) > LONGEST:
+            do = f"Write one line of at most {LONGEST} characters."
+            raise SpecError(f"{option} can't be shown in messages", "spec", do)
+    newest = ledger.pause(name)
+    if not paused and not (newest and newest.paused):
+        output.show(
+            PauseState(name, newest, recorded=False), Text(f"Pipeline {name} isn't paused.")
+        )
+        return
+    number = 0 if newest is None else newest.number + 1
+    wanted = Pause(number, paused, who, why, pipeline.now().replace(microsecond=0))
+    recorded = ledger.put_pause(name, wanted)
+    if recorded != wanted:
+        what = f"Meanwhile somebody else was here: pipeline {name} {recorded}"
+        raise RefusedError(what, "ledger", "Decide anew, and call the command again if need be.")
+    end = (
+        ". Windows that are being read are finished, and no other one begins. windrow resume SPEC"
+        " ends it."
+        if paused
+        else "."
+    )
+    before = newest if paused and newest and newest.paused else None
+    output.show(
+        PauseState(name, recorded, recorded=True, replaced=before),
+        Text(f"Pipeline {name} {recorded}{end}"),
+        *([Text(f"This takes the place of an earlier pause: {name} {before}.")] if before else []),
+    )

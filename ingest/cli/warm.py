@@ -1,0 +1,52 @@
+"""What tasks load, loaded ahead in the workers of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+
+import pyarrow as pa
+
+from windrow.ingest.native.calling import Compiled
+
+_CODE = "formats.json.scan", "formats.shared.entries", "source.reader.passes", "schema.hashes"
+
+
+def warm(address: str) -> None:
+    """Runs a client's job on a server, on each of its cores.
+
+    So the first window finds Java's classes loaded, and workers that have what tasks need.
+
+    Raises:
+        UnreachableError: the server can't run a job.
+    """
+    from windrow.ingest.runner.spark.connect import ConnectedSpark
+    from windrow.ingest.runner.spark.engine import parallelism
+    from windrow.ingest.runner.spark.jobs import DO_DOCTOR, collected, spark_errors_as
+
+    with closing(ConnectedSpark(address)) as client:
+        session = client.session()
+        with spark_errors_as("setup", "The server's workers can't start", DO_DOCTOR):
+            tasks = parallelism(session)
+            collected(session.range(0, tasks, 1, tasks).mapInArrow(_load, "id long"))
+
+
+def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Loads what a task of a pipeline needs that has the spec's defaults."""
+    from windrow.ingest.formats.json.layout import PASS
+    from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE
+    from windrow.ingest.runner.spark.worker import working
+    from windrow.ingest.schema.checksum import checksum
+    from windrow.ingest.schema.user_code import import_pandera
+    from windrow.ingest.source.reader.librdkafka import passes
+    from windrow.ingest.transform.rules import frame_of
+
+    rows = pa.record_batch({"text": ["a"]})
+    with working():
+        frame_of(rows)
+        import_pandera()
+        # else the first window makes what it needs
+        if all(Compiled(f"windrow.ingest.{module}").is_kept() for module in _CODE):
+            _ = PASS.scan, ENTRIES_CODE.scatter, passes.look
+            checksum(rows)
+        yield from batches

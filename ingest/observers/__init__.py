@@ -1,0 +1,1 @@
+"""Observers: where figures of runs are told."""

@@ -1,0 +1,100 @@
+"""Figures for Prometheus: in a file for node_exporter's textfile collector, or at a Pushgateway.
+
+A run is a process that ends, and the next one would count from 0. So a report reads what the place
+has, adds what was seen since the last report, and writes that.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from windrow.ingest.errors import UnreachableError, needing
+from windrow.ingest.ports.observer import FIGURES, Observer
+
+REST = 60.0
+"""Seconds without a report after one that failed, so that not each window waits for it again."""
+
+TIMEOUT = 5.0
+"""Seconds that a Pushgateway may take for an answer."""
+
+
+def observer_of(pipeline_id: str) -> Observer | None:
+    """Makes the observer that the environment asks for; None without one."""
+    place = os.environ.get("WINDROW_METRICS")
+    return Prometheus(pipeline_id, place) if place else None
+
+
+class Prometheus:
+    """The observer (`ports.observer.Observer`): a file, or a Pushgateway's group, per pipeline.
+
+    `place`: a folder, or a Pushgateway's URL.
+    """
+
+    def __init__(self, pipeline_id: str, place: str) -> None:
+        self._pipeline, self._place = pipeline_id, place.rstrip("/")
+        self._seen, self._merged = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
+        self._rests_until = 0.0
+
+    def see(self, figure: str, value: float, label: str = "") -> None:
+        before = self._seen.get((figure, label), 0.0) if figure.endswith("_total") else 0.0
+        self._seen[figure, label] = before + value
+
+    def report(self) -> None:
+        if time.monotonic() < self._rests_until:
+            return
+        self._rests_until = time.monotonic() + REST
+        try:
+            with needing("prometheus", "Figures can't be told to Prometheus"):
+                self._write()
+        except OSError as error:  # others may quote a password in the URL
+            raise UnreachableError(
+                f"Figures of {self._pipeline} can't be told to Prometheus: {error}",
+                "setup",
+                "Windows go on. Check WINDROW_METRICS: an existing folder, or a Pushgateway's URL.",
+            ) from None
+        self._seen, self._rests_until = {}, 0.0
+
+    def _write(self) -> None:
+        from urllib.request import urlopen
+
+        from prometheus_client import push_to_gateway, write_to_textfile
+
+        if self._place.startswith(("http://", "https://")):
+            with urlopen(f"{self._place}/metrics", timeout=TIMEOUT) as answer:  # noqa: S310
+                self._merge(answer.read().decode())
+            group = {"pipeline": self._pipeline}
+            push_to_gateway(self._place, "windrow", self, grouping_key=group, timeout=TIMEOUT)
+        else:
+            file = Path(self._place) / f"windrow-{self._pipeline}.prom"
+            self._merge(file.read_text("utf-8") if file.exists() else "")
+            write_to_textfile(str(file), self)
+
+    def _merge(self, text: str) -> None:
+        """Adds what was seen to this pipeline's figures in a text, if it can be read."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        self._merged = dict(self._seen)
+        with suppress(ValueError):
+            for family in text_string_to_metric_families(text):
+                for name, labels, value, *_ in family.samples:
+                    if name in FIGURES and labels.get("pipeline") == self._pipeline:
+                        key = name, labels.get(FIGURES[name][1], "")
+                        before = value if name.endswith("_total") or key not in self._seen else 0.0
+                        self._merged[key] = before + self._seen.get(key, 0.0)
+
+    def collect(self) -> Iterator[Any]:
+        """Returns the figures as Prometheus's client asks for them."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        for name, (what, label) in FIGURES.items():
+            make = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = make(name, what, labels=["pipeline", *filter(None, [label])])
+            for (figure, value_of), value in self._merged.items():
+                if figure == name:
+                    family.add_metric([self._pipeline, *filter(None, [value_of])], value)
+            yield family

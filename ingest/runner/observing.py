@@ -1,0 +1,72 @@
+"""Tells a pipeline's observer about runs. Whatever it raises is logged, and fails no window."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from windrow.ingest.errors import RefusedError, WindrowError
+from windrow.ingest.ports.observer import Observer
+from windrow.ingest.runner.context import PassedOver, Pipeline, Result
+
+WINDOWS = "windrow_windows_total"
+
+_LOG = logging.getLogger("windrow.observer")
+
+
+def tell(
+    observer: Observer | None, *seen: tuple[str, float] | tuple[str, float, str], report: bool
+) -> None:
+    """Tells an observer figures with their values and labels."""
+    if observer is None:
+        return
+    try:
+        for one in seen:
+            observer.see(*one)
+        if report:
+            observer.report()
+    except Exception as error:  # whatever it is, the window goes on  # noqa: BLE001
+        _LOG.warning("%s", error if isinstance(error, WindrowError) else type(error).__name__)
+
+
+@contextmanager
+def timed(pipeline: Pipeline, phase: str) -> Iterator[None]:
+    """Tells how long a block takes, also if it fails."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        took = time.monotonic() - began
+        tell(pipeline.observer, ("windrow_seconds_total", took, phase), report=False)
+
+
+def observed(
+    pipeline: Pipeline, outcomes: Iterator[Result | PassedOver]
+) -> Iterator[Result | PassedOver]:
+    """Yields the outcomes of a run, and tells about each."""
+    try:
+        for outcome in outcomes:
+            tell(pipeline.observer, *_figures(pipeline, outcome), report=True)
+            yield outcome
+    except WindrowError as error:
+        word = "refused" if isinstance(error, RefusedError) else "failed"
+        tell(pipeline.observer, (WINDOWS, 1, word), report=True)
+        raise
+
+
+def _figures(
+    pipeline: Pipeline, outcome: Result | PassedOver
+) -> list[tuple[str, float] | tuple[str, float, str]]:
+    if isinstance(outcome, PassedOver):
+        return [(WINDOWS, 1, "refused")]
+    if outcome.recovered:
+        return [(WINDOWS, 1, "reported")]
+    counts = outcome.committed.receipt.counts
+    return [
+        (WINDOWS, 1, "committed"),
+        ("windrow_rows_total", counts.rows),
+        ("windrow_dead_letters_total", counts.dead),
+        ("windrow_committed_at_seconds", pipeline.now().timestamp()),
+    ]

@@ -1,0 +1,47 @@
+"""Tasks as bytes, in which form workers get them."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from windrow.ingest.errors import DO_PLUGIN, BugError, WindrowError, name_with_owner, owners
+
+
+def pickled(task: object, dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes:
+    """Pickles a task.
+
+    Raises:
+        WindrowError: a file that it takes along can't be read; BugError if it can't be pickled.
+            That names the part of a plugin that is to blame, if one is.
+    """
+    try:
+        return bytes(dumps(task))
+    except WindrowError:
+        raise
+    except Exception as failed:
+        for part in _of_plugins(task):
+            try:
+                dumps(part)
+            except Exception as error:
+                what = f"{name_with_owner(part)} can't be pickled ({type(error).__name__})"
+                do = f"Tasks need it: keep settings in it, and make the rest in open. {DO_PLUGIN}"
+                raise BugError(what, "setup", do) from error
+        raise BugError.of(failed, "setup") from failed
+
+
+def _of_plugins(task: object) -> list[object]:
+    """Returns the objects and functions of plugins in a task, up to what can't be pickled."""
+    roots, found = owners().keys() - {"windrow"}, list[object]()
+
+    class Parts(pickle.Pickler):
+        def persistent_id(self, part: object) -> None:
+            if str(getattr(part, "__module__", "")).partition(".")[0] in roots:
+                found.append(part)
+
+    with suppress(Exception):
+        Parts(io.BytesIO()).dump(task)
+    return found

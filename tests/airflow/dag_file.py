@@ -1,0 +1,63 @@
+"""The DAG file of the tests: one DAG for each pipeline, and what users write themselves."""
+
+import os
+import sys
+from datetime import timedelta
+
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
+
+from windrow_airflow import (
+    WindrowCatchUpOperator,
+    WindrowCompleteSensor,
+    WindrowRunOperator,
+    dags_from,
+)
+
+PIPELINES = os.environ["PIPELINES"]
+HOW = {"command": [sys.executable, os.environ["STUB"]]}
+NOW = {"retry_delay": timedelta(0)}
+
+globals().update(dags_from(PIPELINES, **HOW, kafka_conn_id="kafka_prod", default_args=NOW))
+
+with DAG("range", schedule=None):
+    WindrowCatchUpOperator(
+        task_id="run",
+        spec=f"{PIPELINES}/hours/defs.yaml",
+        window="2026-01-05T09:00:00Z/2026-01-05T10:00:00Z",
+        outlets=[Asset("hours")],
+        **HOW,
+    )
+
+with DAG("interval", schedule=CronDataIntervalTimetable("0 * * * *", timezone="UTC")):
+    WindrowRunOperator(
+        task_id="run", spec=f"{PIPELINES}/orders/defs.yaml", kafka_conn_id="kafka_prod", **HOW
+    )
+
+with DAG("aimless", schedule=None):
+    WindrowRunOperator(task_id="run", spec=f"{PIPELINES}/orders/defs.yaml", **HOW)
+
+with DAG("impatient", schedule=None, default_args=NOW):
+    WindrowRunOperator(
+        task_id="run",
+        spec=f"{PIPELINES}/open/defs.yaml",
+        window="2026-01-05T09:00:00Z",
+        deferrable=False,
+        retries=1,
+        **HOW,
+    )
+
+for name in ("complete", "lost"):
+    with DAG(f"waits_{name}", schedule=None):
+        WindrowCompleteSensor(
+            task_id="wait",
+            spec=f"{PIPELINES}/{name}/defs.yaml",
+            window="2026-01-05T09:00:00Z",
+            poke_interval=0.1,
+            kafka_conn_id="kafka_prod",
+            **HOW,
+        )
+
+with DAG("nowhere", schedule=None):
+    WindrowRunOperator(
+        task_id="run", spec="defs.yaml", window="2026-01-05T09:00:00Z", command="/no/windrow"
+    )

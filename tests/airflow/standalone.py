@@ -1,0 +1,95 @@
+"""A whole Airflow: scheduler, triggerer, API and all, on a PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.airflow.world import PLACE, environment, install
+from tests.processes import group
+
+
+def until(true: Callable[[], Any], what: str, seconds: float = 300) -> Any:
+    """Asks again and again, within a limit; returns the first answer that isn't false."""
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.2)
+    return found
+
+
+class Standalone:
+    """Its API."""
+
+    def __init__(self, home: Path, port: int) -> None:
+        self.home = home
+        self.url = f"http://127.0.0.1:{port}"
+        self._token = ""
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        """What the API answers."""
+        if not self._token:
+            with urllib.request.urlopen(f"{self.url}/auth/token", timeout=30) as found:
+                self._token = json.load(found)["access_token"]
+        request = urllib.request.Request(
+            f"{self.url}/api/v2/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def runs(self, dag: str) -> dict[str, dict[str, Any]]:
+        """A DAG's runs by partition key."""
+        found = self.call("GET", f"dags/{dag}/dagRuns?limit=100")["dag_runs"]
+        return {run["partition_key"]: run for run in found}
+
+    def backfilled(self, dag: str) -> bool:
+        """Returns whether the DAG's backfills are over."""
+        found = self.call("GET", f"backfills?dag_id={dag}")["backfills"]
+        return all(each["completed_at"] for each in found)
+
+    def is_up(self) -> bool:
+        """Returns whether all its parts say that they are well."""
+        with suppress(OSError, ValueError):
+            path = f"{self.url}/api/v2/monitor/health"
+            with urllib.request.urlopen(path, timeout=10) as answer:
+                return {"healthy"} == {part["status"] for part in json.load(answer).values()}
+        return False
+
+
+@contextmanager
+def standalone(home: Path, database: str, **more: str) -> Iterator[Standalone]:
+    """One that is up, with the DAGs that are in `home/dags` by then."""
+    install()
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = environment(
+        home,
+        AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=database.replace(
+            "postgresql", "postgresql+psycopg2", 1
+        ),
+        AIRFLOW__API__PORT=str(port),
+        AIRFLOW__API__HOST="127.0.0.1",
+        AIRFLOW__API__WORKERS="1",
+        # without it tasks look for the API at its usual port
+        AIRFLOW__CORE__EXECUTION_API_SERVER_URL=f"http://127.0.0.1:{port}/execution/",
+        AIRFLOW__CORE__PARALLELISM="2",
+        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="True",
+        AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION="False",
+        **more,
+    )
+    program = PLACE / "bin" / "airflow"
+    env["PATH"] = f"{PLACE / 'bin'}:{env['PATH']}"
+    with group([program, "standalone"], env, home / "log"):
+        airflow = Standalone(home, port)
+        until(airflow.is_up, "Airflow", 600)
+        yield airflow

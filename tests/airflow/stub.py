@@ -1,0 +1,49 @@
+"""Stands for `windrow`: answers as the file answers.json beside the spec says, one answer a call,
+and notes how it was called. Has nothing but the standard library.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def wait_for_the_end(calls: Path) -> None:
+    """Has the task killed that started this process, and notes that it was interrupted.
+
+    The note comes late, as a clean-up takes a while: whoever doesn't wait for it calls before.
+    """
+
+    def interrupted(*_: object) -> None:
+        time.sleep(1)
+        with calls.open("a") as file:
+            file.write(json.dumps({"words": ["interrupted"]}) + "\n")
+        sys.exit(130)
+
+    signal.signal(signal.SIGINT, interrupted)
+    os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(60)
+
+
+def main() -> int:
+    folder = Path(sys.argv[2]).parent
+    calls = folder / "calls.jsonl"
+    made = calls.read_text().count("\n") if calls.exists() else 0
+    kafka = {name: value for name, value in os.environ.items() if name.startswith("KAFKA_")}
+    with calls.open("a") as file:
+        file.write(json.dumps({"words": sys.argv[1:], "kafka": kafka}) + "\n")
+    answers = json.loads((folder / "answers.json").read_text())
+    answer = answers[min(made, len(answers) - 1)]
+    for line in answer.get("says", []):
+        print(line.format(**kafka), file=sys.stderr, flush=True)
+    if answer.get("killed"):
+        wait_for_the_end(calls)
+    time.sleep(answer.get("takes", 0))
+    print(json.dumps(answer["document"]))
+    return answer.get("code", 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

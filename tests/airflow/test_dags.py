@@ -1,0 +1,279 @@
+"""DAGs in Airflow's own task runner, by `DAG.test`, in one process; `windrow` is a stub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow.world import (
+    NINE,
+    PLACE,
+    SECRET,
+    TEN,
+    calls,
+    committed,
+    environment,
+    failed,
+    install,
+    pipeline,
+    write_page,
+)
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+CONF = json.dumps({"window": NINE})
+RUNS = [
+    f"orders={CONF}",
+    f"refused={CONF}",
+    f"wrong={CONF}",
+    f"away={CONF}",
+    f"early={CONF}",
+    f"killed={CONF}",
+    "replaced=" + json.dumps({"window": NINE, "on_committed": "replace"}),
+    "impatient",
+    "range",
+    "batches",
+    "batches",
+    "waits_complete",
+    "waits_lost",
+    "nowhere",
+    "interval",
+    "aimless",
+]
+
+
+class Ran:
+    """What became of the DAGs, and what the stub was asked."""
+
+    def __init__(self, home: Path) -> None:
+        install()
+        self.home = home
+        env = environment(home, GRID="*/15 * * * *")
+        self.spec = {name: pipeline(home, name, *answers) for name, answers in ANSWERS.items()}
+        self.spec["batches"] = pipeline(
+            home,
+            "batches",
+            committed(7, 8),
+            {"document": {"pipeline": "shop", "windows": []}},
+            window="{grid: batch, every: '*/5 * * * *'}",
+        )
+        self.spec["quarters"] = pipeline(
+            home,
+            "quarters",
+            window="""{grid: '{{ env.GRID }}', start: "{{ env('NONE', '2026-01-05T00:15Z') }}"}""",
+        )
+        for name, files in BROKEN.items():
+            for file, content in files.items():
+                (home / "broken" / name / file).mkdir(parents=True)
+                (home / "broken" / name / file / "defs.yaml").write_text(content)
+        write_page(home / "page", pipeline(home / "of-page", "payments").parents[1])
+        shutil.copy(HERE / "dag_file.py", home / "dags")
+        words = [
+            PLACE / "bin" / "python",
+            HERE / "driver.py",
+            home / "dags" / "dag_file.py",
+            home / "page",
+            home / "broken",
+            *RUNS,
+        ]
+        with (home / "out").open("w") as out, (home / "err").open("w") as err:
+            done = subprocess.run(
+                words, cwd=home, env=env, stdout=out, stderr=err, check=False, timeout=500
+            )
+        self.log = (home / "out").read_text()
+        assert done.returncode == 0, self.log[-3000:] + (home / "err").read_text()[-3000:]
+        self.found: dict[str, Any] = json.loads(self.log.splitlines()[-1])
+        self.runs: list[dict[str, Any]] = self.found["runs"]
+
+    def of(self, name: str) -> dict[str, Any]:
+        """The first run of a DAG."""
+        return next(run for run in self.runs if run["dag"] == name)
+
+
+ANSWERS: dict[str, list[Any]] = {
+    "orders": [
+        {**committed(NINE), "says": ["Reading window", "bootstrap {KAFKA_BOOTSTRAP_SERVERS}"]}
+    ],
+    "refused": [failed(1)],
+    "wrong": [failed(2)],
+    "away": [failed(3), failed(3), committed(NINE)],
+    "killed": [{**failed(130), "killed": True}, failed(130), committed(NINE)],
+    "early": [failed(4, until="2026-01-05T10:05:00Z"), committed(NINE)],
+    "replaced": [committed(NINE)],
+    "open": [failed(4)],
+    "hours": [committed(NINE, TEN)],
+    "complete": [failed(4), failed(3), {"document": {}}],
+    "lost": [failed(4), failed(1, message=f"It is {SECRET}.")],
+}
+
+
+GOOD = "id: x\nsource: {topic: shop}\nsink: {path: x}\nwindow: "
+BROKEN = {
+    "nothing": {"a": "type: other.Component\nattributes: {window: {grid: hourly}}"},
+    "no-yaml": {"a": "id: [x"},
+    "no-grid": {"a": GOOD + "{start: 2026-01-05T00:00:00Z}"},
+    "no-zone": {"a": GOOD + "{grid: daily, start: '2026-01-05T00:00:00'}"},
+    "no-window": {"a": "id: x\nwindow: 7"},
+    "no-id": {"a": "id: a b\nwindow: {grid: batch}"},
+    "twice": {"a": GOOD + "{grid: batch}", "b": GOOD + "{grid: batch}"},
+}
+"""Folders that are no pipelines, or have mistakes: what each file in them holds."""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Ran(tmp_path_factory.mktemp("airflow"))
+
+
+def test_a_window_is_committed(ran: Ran) -> None:
+    """A run's window is committed by one process; a summary of its receipt is returned, and is
+    in the event of the table's asset, under the window's partition key.
+    """
+    run = ran.of("orders")
+    assert (run["run"], run["tries"]) == ("success", 1)
+    summary = {
+        "pipeline": "shop",
+        "windows": 1,
+        "recovered": 0,
+        "messages": 11,
+        "rows": 10,
+        "dead_letters": 1,
+        "skipped": 0,
+        "late": 0,
+        "partial": 0,
+        "generation": 0,
+        "table_version": 3,
+        "digest": "d",
+    }
+    assert run["returned"] == summary
+    receipts = f"windrow show {ran.spec['orders']}"
+    assert run["events"] == [[NINE, summary | {"receipts": receipts}]]
+    asked = calls(ran.spec["orders"])[0]
+    verb, spec, *words = asked["words"]
+    assert (verb, spec, words[:2]) == ("run", str(ran.spec["orders"]), ["--window", NINE])
+    assert words[3].startswith("orders manual__")
+    assert words[3].endswith(" run -1")
+
+
+def test_a_connection_is_in_the_environment(ran: Ran) -> None:
+    """The process has the properties of a connection to Kafka as variables; its words have none."""
+    asked = calls(ran.spec["orders"])[0]
+    assert asked["kafka"]["KAFKA_SASL_PASSWORD"] == SECRET
+    assert SECRET not in str(asked["words"])
+    assert "bootstrap 127.0.0.1:9092" in ran.log, "windrow's log is the task's"
+    assert SECRET not in ran.log, "also what the triggerer was answered"
+    assert "exit code 1: It is ***." in ran.log
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "tries"),
+    [
+        ("refused", "failed", 1),
+        ("wrong", "failed", 1),
+        ("away", "success", 3),
+        ("early", "success", 1),
+        ("impatient", "failed", 2),
+        ("waits_complete", "success", 1),
+        ("waits_lost", "failed", 1),
+        ("nowhere", "failed", 1),
+        ("aimless", "failed", 1),
+    ],
+)
+def test_exit_codes(ran: Ran, name: str, state: str, tries: int) -> None:
+    """What is refused or wrong fails at once, what is unreachable is tried again, and what is too
+    early waits in the triggerer, or counts as a try; a sensor asks until it is told yes, or never.
+    """
+    run = ran.of(name)
+    assert (run["run"], run["task"], run["tries"]) == (state, state, tries)
+
+
+def test_retries_are_one_request(ran: Ran) -> None:
+    """A retry, and a run that was too early, go on with the same request."""
+    for name, times in (("away", 3), ("early", 2)):
+        asked = [call["words"] for call in calls(ran.spec[name])]
+        assert len(asked) == times
+        assert len({tuple(words) for words in asked}) == 1
+
+
+def test_a_task_that_is_killed_interrupts_its_process(ran: Ran) -> None:
+    """Airflow's SIGTERM to a task becomes Ctrl-C for its process, which is waited for; the next
+    try is a process of its own.
+    """
+    run, asked = ran.of("killed"), [call["words"][0] for call in calls(ran.spec["killed"])]
+    assert asked == ["run", "interrupted", "run"]
+    assert (run["run"], run["tries"]) == ("success", 2)
+
+
+def test_why_it_failed_is_the_exceptions_text(ran: Ran) -> None:
+    """Airflow shows an exception's text: it is windrow's sentence, or says what Airflow lacks."""
+    assert "AirflowFailException: windrow ended with exit code 1: It is 1. Do this." in ran.log
+    assert "/no/windrow can't be started on this worker: No such file or directory" in ran.log
+    assert "This run names no window: it has no partition key" in ran.log
+
+
+def test_several_windows_in_one_task(ran: Ran) -> None:
+    """A range of windows, or all micro-batches, have one event each; nothing new, no event."""
+    assert [key for key, _ in ran.of("range")["events"]] == [NINE, TEN]
+    assert calls(ran.spec["hours"])[0]["words"][2:5] == [
+        "--window",
+        f"{NINE}/{TEN}",
+        "--keep-going",
+    ]
+    first, second = (run for run in ran.runs if run["dag"] == "batches")
+    assert [key for key, _ in first["events"]] == ["batch-000000007", "batch-000000008"]
+    assert calls(ran.spec["batches"])[0]["words"][2] == "--drain"
+    assert (second["run"], second["task"], second["events"]) == ("success", "skipped", [])
+
+
+def test_a_replacement_is_asked_for_by_a_param(ran: Ran) -> None:
+    """`on_committed: replace` of a run by hand, or of a backfill, is a replay."""
+    assert [call["words"][0] for call in calls(ran.spec["replaced"])] == ["replay"]
+
+
+def test_an_interval_names_the_windows(ran: Ran) -> None:
+    """Without a partition key the data interval says which windows, never the logical date."""
+    words = calls(ran.spec["orders"])[1]["words"]
+    assert words[3] == "2026-01-05T07:00:00+00:00/2026-01-05T08:00:00+00:00"
+
+
+def test_the_pages_dags(ran: Ran) -> None:
+    """Each DAG file of the page can be loaded."""
+    assert ran.found["page"] == ["daily_sales", "hourly_sales", "payments", "payments_catch_up"]
+
+
+def test_one_dag_a_pipeline(ran: Ran) -> None:
+    """Each file is a DAG on its pipeline's grid, whose first run is at the end of the first
+    window; nothing but the files is read for it: no windrow, and no Kafka.
+    """
+    dags = ran.found["dags"]
+    assert {name: dags[name][0] for name in ran.spec} == {
+        **dict.fromkeys(ANSWERS, "0 * * * *"),
+        "quarters": "*/15 * * * *",
+        "batches": "*/5 * * * *",
+    }
+    assert dags["orders"][1:] == ["2026-01-05 00:00:01+00:00", ["shop", "windrow"], False]
+    assert dags["quarters"][1:] == ["2026-01-05 00:15:01+00:00", ["shop", "windrow"], False]
+    assert not {"windrow", "confluent_kafka", "pyspark", "dagster"} & {*ran.found["modules"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nothing", "is a pipeline of windrow's"),
+        ("no-yaml", "a/defs.yaml: no DAG can be made of it: ParserError: while parsing"),
+        ("no-grid", "no DAG can be made of it: KeyError: 'grid'"),
+        ("no-zone", "window.start: 2026-01-05T00:00:00 has no time zone"),
+        ("no-window", "a/defs.yaml: no DAG can be made of it"),
+        ("no-id", "a/defs.yaml: no DAG can be made of it"),
+        ("twice", "b/defs.yaml: the pipeline x is in another file, too"),
+    ],
+)
+def test_mistakes_name_their_file(ran: Ran, name: str, says: str) -> None:
+    """A pipeline of which no DAG can be made is an import error that says which, and why."""
+    assert says in ran.found["mistakes"][name]

@@ -1,0 +1,152 @@
+"""`windrow` as a process: its log, its document, its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.airflow.world import NINE, SECRET, STUB, calls, committed, failed, pipeline
+from windrow_airflow.process import Ended, Process, document_in, keys, summary, variables
+
+
+def process(spec: Path, **env: str) -> Process:
+    return Process([sys.executable, str(STUB), "run", str(spec)], env)
+
+
+def test_log_and_document(tmp_path: Path) -> None:
+    """Each line of the log is told while it runs; the document and the exit code are its end;
+    what the environment has is on no command line.
+    """
+    said = list[str]()
+    spec = pipeline(tmp_path, "shop", {**committed(NINE, 7), "says": ["one {KAFKA_X}", "two"]})
+    ended = process(spec, KAFKA_X="secret").run(said.append)
+    assert (ended.code, said) == (0, ["one secret", "two"])
+    assert keys(ended.document) == [NINE, "batch-000000007"]
+    assert summary(ended.document) == {
+        "pipeline": "shop",
+        "windows": 2,
+        "recovered": 0,
+        "messages": 22,
+        "rows": 20,
+        "dead_letters": 2,
+        "skipped": 0,
+        "late": 0,
+        "partial": 0,
+    }
+    assert calls(spec) == [{"words": ["run", str(spec), "--json"], "kafka": {"KAFKA_X": "secret"}}]
+
+
+def test_secrets_are_masked(tmp_path: Path) -> None:
+    """What variables with secrets hold is in no line of the log, and not in the error."""
+    wrong = failed(1)
+    wrong["document"]["error"]["message"] = f"It is {SECRET}."
+    said = list[str]()
+    spec = pipeline(tmp_path, "shop", {**wrong, "says": ["with {KAFKA_SASL_PASSWORD}"]})
+    ended = process(spec, KAFKA_SASL_PASSWORD=SECRET).run(said.append)
+    assert (said, ended.said) == (["with ***"], "windrow ended with exit code 1: It is ***.")
+
+
+def test_failures_in_words(tmp_path: Path) -> None:
+    """The sentence of windrow's error is passed on; of a bug, which has none, its kind."""
+    ended = process(pipeline(tmp_path, "shop", failed(1))).run(print)
+    assert ended.said == "windrow ended with exit code 1: It is 1. Do this."
+    assert Ended(70, {"error": {"kind": "KeyError"}}).said.endswith("exit code 70: KeyError")
+    assert Ended(-9, {}).said == "windrow ended with exit code -9: the log says why"
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"windows": [', "null"])
+def test_rubbish_is_no_document(text: str) -> None:
+    """What isn't one whole document counts as none."""
+    assert document_in(text) == {}
+
+
+def test_a_program_that_is_not_there() -> None:
+    """It is the caller's to say where windrow is."""
+    with pytest.raises(FileNotFoundError):
+        Process(["/no/windrow"], {}).run(print)
+
+
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, lambda *_: sys.exit(130) if {ends} else None)
+words = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"]
+child = subprocess.Popen(words, stdout=subprocess.PIPE)
+child.stdout.readline()  # before it is there, a signal may miss it
+print("started", child.pid, file=sys.stderr, flush=True)
+time.sleep(600)
+"""
+
+
+def is_over(pid: int) -> bool:
+    """Returns whether a process ends within a minute."""
+    end = time.monotonic() + 60
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.parametrize(("ends", "code"), [(True, 130), (False, -signal.SIGKILL)])
+def test_an_interrupt_ends_the_whole_group(
+    ends: bool, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is asked to end, as by Ctrl-C, with all that it has started; one that
+    doesn't is killed.
+    """
+    monkeypatch.setattr("windrow_airflow.process.GRACE", 30 if ends else 0.5)
+    started, said = threading.Event(), list[str]()
+
+    def say(line: str) -> None:
+        said.append(line)
+        started.set()
+
+    running = Process([sys.executable, "-c", STUBBORN.format(ends=ends)], {})
+    found = list[Ended]()
+    thread = threading.Thread(target=lambda: found.append(running.run(say)))
+    thread.start()
+    assert started.wait(60)
+    running.interrupt()
+    thread.join(60)
+    child = int(said[0].split()[1])
+    assert [ended.code for ended in found] == [code]
+    assert is_over(child), "what it has started runs on"
+    running.interrupt()  # once more: nothing is left to end
+
+
+def test_an_exception_ends_the_process() -> None:
+    """Airflow's timeout of a task comes as an exception: no process is left behind."""
+
+    def timeout(*_: object) -> None:
+        raise TimeoutError
+
+    pids = list[int]()
+
+    def say(line: str) -> None:
+        if line.startswith("started"):  # what it says when it is interrupted comes here, too
+            pids.append(int(line.split()[1]))
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, timeout)
+    try:
+        with pytest.raises(TimeoutError):
+            Process([sys.executable, "-c", STUBBORN.format(ends=True)], {}).run(say)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert is_over(pids[0])
+
+
+def test_variables_of_a_connection() -> None:
+    """Each property of a connection is a variable that a spec can name."""
+    assert variables({"bootstrap.servers": "b:1", "sasl.password": "x", "retries": 3}) == {
+        "KAFKA_BOOTSTRAP_SERVERS": "b:1",
+        "KAFKA_SASL_PASSWORD": "x",
+        "KAFKA_RETRIES": "3",
+    }

@@ -1,0 +1,187 @@
+"""A real Airflow on PostgreSQL, with the real `windrow`, Kafka and Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.airflow.standalone import Standalone, standalone, until
+from tests.airflow.world import SECRET, STUB, committed, pipeline
+from tests.kafka.produce import OpenTransaction, Put, create_topic, produce
+from windrow import load_spec, open_pipeline, read_receipts
+from windrow.ingest.model.label import instant
+
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(1500)]
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+HERE = Path(__file__).parent
+WINDROW = str(Path(sys.executable).parent / "windrow")
+SPEC = """\
+type: windrow.dagster.KafkaTable
+attributes:
+  id: things
+  source: {bootstrap_servers: "{{ env('KAFKA_BOOTSTRAP_SERVERS') }}", topic: TOPIC}
+  window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m, max_wait: 3650d}
+  decode: {schema: "things.py:Thing"}
+  sink: {kind: delta, path: ./things}
+"""
+DAGS = """\
+from datetime import datetime, timezone
+
+from airflow.sdk import (
+    DAG, Asset, DayWindow, PartitionedAssetTimetable, RollupMapper, StartOfDayMapper, task
+)
+from windrow_airflow import WindrowRunOperator, dags_from
+
+KEY = "%Y-%m-%dT%H:%M:%SZ"
+globals().update(dags_from(
+    "{pipelines}/real", command="{windrow}", options=["--connect", "{server}"],
+    kafka_conn_id="kafka_prod", max_active_runs=2,
+    end_date=datetime(2026, 1, 7, tzinfo=timezone.utc),
+))
+day = RollupMapper(upstream_mapper=StartOfDayMapper(input_format=KEY), window=DayWindow())
+with DAG(
+    "daily",
+    schedule=PartitionedAssetTimetable(assets=Asset("things"), default_partition_mapper=day),
+):
+    task(lambda: None, task_id="sum")()
+
+with DAG("leaky", schedule=None):
+    WindrowRunOperator(
+        task_id="run", spec="{pipelines}/leaky/defs.yaml", window="2026-01-05T00:00:00Z",
+        command=["{python}", "{stub}"], kafka_conn_id="kafka_prod",
+    )
+"""
+
+
+def key(n: int) -> str:
+    """The partition key of the n-th hour."""
+    return instant(START + timedelta(hours=n))
+
+
+def at_work(spec: Path, run_id: str = "") -> list[psutil.Process]:
+    """The processes of `windrow run` for a pipeline that are half-way."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "create_time"]):
+        words = process.info["cmdline"] or []
+        if str(spec) in words and "run" in words and run_id in " ".join(words):
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+def place(tmp_path: Path, kafka: str, spark_server: str) -> tuple[Path, Path, OpenTransaction]:
+    """A day of messages, with a transaction that is open in the last hour."""
+    topic = create_topic(kafka, 2)
+    puts = [
+        Put(b'{"id": %d, "name": "x"}' % n, int((START.timestamp() + n * 60) * 1000), n % 2)
+        for n in range(24 * 60 + 10)
+    ]
+    produce(kafka, topic, puts[:-10])
+    held = OpenTransaction(kafka, topic)
+    held.send([puts[-11]])
+    produce(kafka, topic, puts[-10:])
+    home = tmp_path / "airflow"
+    spec = home / "pipelines" / "real" / "defs.yaml"
+    spec.parent.mkdir(parents=True)
+    spec.write_text(SPEC.replace("TOPIC", topic))
+    shutil.copy(HERE.parent / "integration" / "things.py", spec.parent)
+    said = ["Reading", "the password is {KAFKA_SASL_PASSWORD}"]
+    pipeline(home, "leaky", {**committed(key(0)), "says": said})
+    words = {
+        "pipelines": home / "pipelines",
+        "windrow": WINDROW,
+        "server": spark_server,
+        "python": sys.executable,
+        "stub": STUB,
+    }
+    text = DAGS
+    for name, value in words.items():
+        text = text.replace("{" + name + "}", str(value))
+    (home / "dags").mkdir()
+    (home / "dags" / "file.py").write_text(text)
+    return home, spec, held
+
+
+def states(airflow: Standalone, dag: str = "things") -> dict[str, str]:
+    """The states of a DAG's runs, by partition key."""
+    return {name: run["state"] for name, run in airflow.runs(dag).items()}
+
+
+def test_a_backfill_is_exactly_once(
+    place: tuple[Path, Path, OpenTransaction],
+    database: str,
+    kafka: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A backfill of 24 partitions, of which one task is killed and one run is cancelled half-way,
+    ends with each window in the table once; each has one event under its key, and a DAG behind
+    them runs for the day once. No log has the password.
+    """
+    home, spec, held = place
+    extra = {"bootstrap.servers": kafka, "sasl.password": SECRET}
+    connection = json.dumps({"conn_type": "kafka", "extra": extra})
+    with standalone(home, database, AIRFLOW_CONN_KAFKA_PROD=connection) as airflow:
+        until(lambda: airflow.call("GET", "dags?limit=10")["total_entries"] == 3, "the DAGs")
+        airflow.call("POST", "dags/leaky/dagRuns", {"logical_date": None})
+        body = {
+            "dag_id": "things",
+            "from_date": START.isoformat(),
+            "to_date": (START + timedelta(hours=23)).isoformat(),
+            "max_active_runs": 2,
+        }
+        airflow.call("POST", "backfills", body)
+
+        until(lambda: "success" in states(airflow).values(), "the first window")
+        [killed, *_] = until(lambda: at_work(spec), "a process to kill")
+        killed.kill()
+
+        # the last window waits for the open transaction: its run is cancelled meanwhile
+        until(lambda: list(states(airflow).values()).count("success") == 23, "23 windows", 900)
+        run_id = airflow.runs("things")[key(23)]["dag_run_id"]
+        until(lambda: at_work(spec, run_id), "the last window's process")
+        airflow.call("PATCH", f"dags/things/dagRuns/{run_id}", {"state": "failed"})
+        until(lambda: not at_work(spec, run_id), "its end", 120)
+        assert len(committed_windows(spec, kafka, monkeypatch)) == 23
+        held.commit()
+        airflow.call("POST", f"dags/things/dagRuns/{run_id}/clear", {"dry_run": False})
+        until(lambda: [*states(airflow).values()] == ["success"] * 24, "all windows")
+
+        events = airflow.call("GET", "assets/events?limit=100&source_dag_id=things")
+        told = {each["partition_key"]: each["extra"] for each in events["asset_events"]}
+        assert sorted(told) == [key(n) for n in range(24)]
+        until(lambda: airflow.runs("daily"), "the day's run")
+        assert [*airflow.runs("daily")] == ["2026-01-05"]
+        until(lambda: [*states(airflow, "leaky").values()] == ["success"], "the other DAG")
+    windows = committed_windows(spec, kafka, monkeypatch)
+    assert {name: rows for name, (rows, _) in windows.items()} == {
+        key(n): 60 + (n == 23) for n in range(24)
+    }
+    assert {generation for _, generation in windows.values()} == {0}
+    assert {name: extra["rows"] for name, extra in told.items()} == {
+        name: rows for name, (rows, _) in windows.items()
+    }
+    logs = [*home.rglob("*.log"), home / "log"]
+    assert any("the password is ***" in path.read_text(errors="replace") for path in logs)
+    assert [str(path) for path in logs if SECRET in path.read_text(errors="replace")] == []
+
+
+def committed_windows(
+    spec: Path, kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, tuple[int, int]]:
+    """The rows of the table by window, counted there, and the generation of the receipt."""
+    from deltalake import DeltaTable
+
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", kafka)
+    table = DeltaTable(spec.parent / "things").to_pyarrow_table(columns=["_window"])
+    rows = Counter(table["_window"].to_pylist())
+    receipts = [one.receipt for one in read_receipts(open_pipeline(load_spec(spec)))]
+    assert set(rows) == {receipt.window.key for receipt in receipts}
+    return {each.window.key: (rows[each.window.key], each.generation) for each in receipts}

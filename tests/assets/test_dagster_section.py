@@ -1,0 +1,254 @@
+"""The section `dagster` of a spec in Dagster itself: each option is seen on the assets that are
+loaded, and in a run.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from dagster.components.testing import create_defs_folder_sandbox
+
+from tests.assets.test_lookups import looking_up, shops
+from tests.assets.world import TOPIC, World, hour
+from tests.shape.readme import blocks, section
+from windrow.assets.completeness import when_complete
+from windrow.assets.component import KafkaTable
+from windrow.assets.factory import kafka_table
+from windrow.ingest.config.dagster import DagsterSpec
+from windrow.ingest.errors import SpecError
+from windrow.resources.spark import Spark
+
+TABLE, DEAD = dg.AssetKey(["bank", "things"]), dg.AssetKey(["bank", "things_dead"])
+TOPIC_KEY = dg.AssetKey(["kafka", TOPIC])
+BLOCK = {
+    "key": "bank/things",
+    "group_name": "bank_cards",
+    "owners": ["team:payments", "anna@bank.example"],
+    "tags": {"domain": "cards", "pii": ""},
+    "kinds": ["kafka", "polars"],
+    "pool": "spark/heavy",
+    "max_partitions_per_run": 2,
+    "freshness_policy": {"fail_window": "3h", "warn_window": "2h"},
+}
+
+
+def specs_of(defs: dg.Definitions) -> dict[dg.AssetKey, dg.AssetSpec]:
+    """The specs as Dagster resolves them."""
+    return {spec.key: spec for spec in defs.resolve_all_asset_specs()}
+
+
+def attributes(**block: Any) -> dict[str, Any]:
+    """A spec for a component, with the section."""
+    return {
+        "id": "things",
+        "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
+        "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
+        "decode": {"schema": "tests.assets.things:Thing"},
+        "sink": {"path": "lake/things"},
+        "dagster": block,
+    }
+
+
+def test_the_options_are_on_the_assets(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Key, group, owners, tags, kinds, pool, backfill policy and freshness are the table's; its
+    dead letters and its topic follow. The table is made under its key, with all that goes by it.
+    """
+    world = World(tmp_path, instance, dagster=BLOCK)
+    found = specs_of(world.defs)
+    table, dead, topic = found[TABLE], found[DEAD], found[TOPIC_KEY]
+    for one in (table, dead):
+        assert (one.group_name, list(one.owners)) == ("bank_cards", BLOCK["owners"])
+        assert BLOCK["tags"].items() <= dict(one.tags).items()
+    assert (topic.group_name, set(topic.kinds)) == ("bank_cards", {"kafka"})
+    assert set(table.kinds) == {"kafka", "polars"}
+    assert table.freshness_policy == dg.FreshnessPolicy.time_window(
+        timedelta(hours=3), timedelta(hours=2)
+    )
+    assert [dep.asset_key for dep in dead.deps] == [TABLE]
+    made = world.defs.resolve_asset_graph().get(TABLE).assets_def
+    assert made.op.pool == "spark/heavy"
+    assert made.backfill_policy == dg.BackfillPolicy.multi_run(2)
+    dg.Definitions.validate_loadable(world.defs)
+
+    world.fill(2)
+    assert world.run(0, 1).success
+    assert instance.get_materialized_partitions(TABLE) == {world.key(0), world.key(1)}
+    assert instance.get_materialized_partitions(DEAD) == {world.key(0), world.key(1)}
+    again = world.run(0, 1)
+    assert {e.check_name for e in again.get_asset_check_evaluations() if e.passed} >= {"receipts"}
+
+
+def test_deadlines(world: World, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Freshness may have deadlines in its place; and a table without the section has one run for
+    a backfill, and what else Dagster has by default.
+    """
+    plain = specs_of(world.defs)[dg.AssetKey(["things"])]
+    assert (plain.freshness_policy, plain.group_name) == (None, "default")
+    graph = world.defs.resolve_asset_graph()
+    assert graph.get(plain.key).backfill_policy == dg.BackfillPolicy.single_run()
+    policy = {"deadline_cron": "30 * * * *", "lower_bound_delta": "1h"}
+    other = World(tmp_path, instance, dagster={"freshness_policy": policy})
+    assert specs_of(other.defs)[plain.key].freshness_policy == dg.FreshnessPolicy.cron(
+        "30 * * * *", timedelta(hours=1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "when"), [("eager", [(11, 5), (12, 5)]), ("30 11,12 * * *", [(11, 30), (12, 30)])]
+)
+def test_automation_asks_for_closed_windows(
+    tmp_path: Path, instance: dg.DagsterInstance, asked: str, when: list[tuple[int, int]]
+) -> None:
+    """Dagster's automation asks for each window once, when it is closed (`window.delay` behind
+    its end) or at the cron expression's times, and for none that is there.
+    """
+    world = World(tmp_path, instance, dagster={"automation_condition": asked})
+    world.fill(13)
+    table, cursor, found = dg.AssetKey(["things"]), None, []
+    for minute in range(10 * 60 + 58, 13 * 60, 2):
+        at = hour(0, minute)
+        seen = dg.evaluate_automation_conditions(
+            world.defs, instance, cursor=cursor, evaluation_time=at
+        )
+        cursor = seen.cursor
+        for key in seen.get_requested_partitions(table):
+            found.append((key, at))
+            world.now = at
+            assert world.run_range(key, key).success
+    assert [key for key, _ in found] == [world.key(10), world.key(11)]
+    for (_, at), (hours, minutes) in zip(found, when, strict=True):
+        assert timedelta(0) <= at - hour(hours, minutes) < timedelta(minutes=2)
+    assert world.run_range(world.key(12), world.key(12)).success is False, "it isn't closed"
+
+
+def test_the_runs_spark(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A pipeline with a Spark of its own has a resource of its own; its properties, which may be
+    secrets, are not shown, and an address where no server can be is refused.
+    """
+    world = World(tmp_path, instance)
+
+    def resource(**spark: Any) -> Any:
+        block = type(world.spec.dagster).model_validate({"spark": spark})
+        made = kafka_table(world.spec.model_copy(update={"dagster": block})).resources or {}
+        assert "spark" not in made
+        return made["things_spark"]
+
+    server = resource(connect="sc://127.0.0.1:15002")
+    assert isinstance(server, Spark)
+    assert server.connect == "sc://127.0.0.1:15002"
+    hidden = resource(master="local[2]", conf={"spark.hadoop.fs.s3a.secret.key": "hunter2"})
+    with dg.build_resources({"spark": hidden}) as opened:
+        assert opened.spark.master == "local[2]"
+        assert opened.spark.spark_config == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}
+    assert "hunter2" not in repr(hidden.config_schema) + repr(hidden.__dict__)
+    with pytest.raises(SpecError, match="would travel in the clear"):
+        resource(connect="sc://spark.example:15002")
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text(encoding="utf-8")
+
+
+RUNBOOK = "https://wiki.example/payments"
+
+
+class OwnedTable(KafkaTable):
+    """The page's component, in a module of the project's."""
+
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        [code] = [block for block in blocks("python", PAGE) if "BankTable" in block]
+        names: dict[str, Any] = {}
+        exec(compile(code, "dagster.md", "exec", dont_inherit=True), names)
+        made: dg.AssetSpec = names["BankTable"](self.spec).get_asset_spec(spec)
+        return made
+
+
+def test_the_pages_section_is_one(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """What the page shows as an example has all options but some of freshness and Spark, and
+    Dagster loads it.
+    """
+    [block] = [yaml.safe_load(b) for b in blocks("yaml", PAGE) if b.startswith("dagster:")]
+    assert block["dagster"].keys() == DagsterSpec.model_fields.keys()
+    world = World(tmp_path, instance, dagster=block["dagster"])
+    assert specs_of(world.defs)[dg.AssetKey(["bank", "payments"])].group_name == "bank"
+
+
+def test_the_page_lists_what_a_pipeline_makes(tmp_path: Path) -> None:
+    """The page names all definitions of a pipeline, of windows or of micro-batches, and no other;
+    its schedules and its sensor are off until somebody switches them on.
+    """
+    shops(tmp_path, "Kyiv")
+    sections = {
+        "id": "payments",
+        "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "bank.payments"},
+        "transform": looking_up(tmp_path, asset="lake/shops"),
+    }
+    spec = World.spec_of(tmp_path, **sections)
+    batches = World.spec_of(tmp_path, **sections, window={"grid": "batch"})
+    made = dg.Definitions(sensors=[when_complete(spec, "hourly_sales")])
+    found, ticking = set[str](), list[Any](made.sensors or ())
+    for defs in (kafka_table(spec), kafka_table(batches)):
+        found |= {key.to_user_string() for key in specs_of(defs)} | {*(defs.resources or {})}
+        found |= {job.name for job in defs.jobs or ()}
+        found |= {key.name for check in defs.asset_checks or () for key in check.check_keys}
+        ticking += defs.schedules or ()
+    found |= {each.name for each in ticking}
+    found.remove("lake/shops")  # somebody else's
+    page = section("What a pipeline makes in Dagster", PAGE).replace("NAME", "shops")
+    rows = [row for row in page.splitlines() if row.startswith("| ")][2:]
+    assert {name for row in rows for name in re.findall("`(.+?)`", row.split("|")[1])} == found
+    assert {each.default_status.value for each in ticking} == {"STOPPED"}
+    assert [row.split("|")[1].split()[0] for row in rows if row.endswith("| off |")] == [
+        "schedule",
+        "schedule",
+        "sensor",
+    ]
+
+
+def test_the_pages_run_config_is_of_the_tables_op(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """What the page says replaces windows is a run's config as it stands; of another key the op has
+    the name that the page makes of it.
+    """
+    [config] = [yaml.safe_load(block) for block in blocks("yaml", PAGE) if "ops:" in block]
+    for key, op in (("payments", "payments"), ("bank/pay-ments.eu", "bank__pay_ments_eu")):
+        job = World(tmp_path, instance, dagster={"key": key}).defs.resolve_job_def("things_windows")
+        dg.validate_run_config(job, {"ops": {op: config["ops"]["payments"]}})
+        with pytest.raises(dg.DagsterInvalidConfigError):
+            dg.validate_run_config(job, {"ops": {key: {"config": {"on_committed": "replaced"}}}})
+
+
+class MovedTable(KafkaTable):
+    """A component that gives its assets other keys."""
+
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.replace_attributes(key=["elsewhere"])
+
+
+def test_a_subclass_changes_what_dagster_knows() -> None:
+    """`get_asset_spec` of a component's subclass has the last word on the table and its dead
+    letters, but for their keys, which runs know them by.
+    """
+    with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
+        contents = {
+            "type": f"{OwnedTable.__module__}.OwnedTable",
+            "attributes": attributes(owners=["team:payments"]),
+        }
+        sandbox.scaffold_component(
+            component_cls=OwnedTable, defs_path="things", defs_yaml_contents=contents
+        )
+        with sandbox.build_all_defs() as defs:
+            found = specs_of(defs)
+            for key in (dg.AssetKey(["things"]), dg.AssetKey(["things_dead"])):
+                assert list(found[key].owners) == ["team:payments"]
+                assert found[key].metadata["runbook"] in (RUNBOOK, dg.TextMetadataValue(RUNBOOK))
+            assert defs.resolve_job_def("things_windows") is not None
+    component = MovedTable.from_attributes_dict(attributes=attributes())
+    with pytest.raises(SpecError, match="get_asset_spec gave no AssetSpec with the key things"):
+        kafka_table(component.spec, get_asset_spec=component.get_asset_spec)

@@ -1,0 +1,158 @@
+"""What micro-batches cost Dagster that are partitions: the newest 5,000, beside ten.
+
+The pipeline and its topic are in memory, Dagster's storage is its usual one, SQLite. Each batch
+has an event like those that windrow logs. What the asset's page asks is asked by GraphQL of a
+code location that is a process of its own, as the webserver does it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import dagster as dg
+
+# not among the public names; dagster is pinned to 1.13
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import ModuleTarget
+from dagster_graphql.test.utils import execute_dagster_graphql
+
+from tests.assets.ticks import ask
+from tests.assets.world import World
+from windrow.assets.micro_batches import PARTITIONS, keep_newest
+from windrow.assets.names import table_key
+from windrow.ingest.model.label import label_text
+
+ROUNDS = 7
+FOLDER = "WINDROW_BENCH_PARTITIONS"
+"""The variable that names the folder of the pipeline that is served."""
+SERVED = "tests.bench.partitions"
+
+OVERVIEW = """
+query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+  partitionStats { numPartitions numMaterialized numFailed numMaterializing }
+  assetMaterializations(limit: 1) { runId partition metadataEntries { __typename label } }
+} } }
+"""
+PARTITIONS_TAB = """
+query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+  partitionKeysByDimension { name type partitionKeys }
+  assetPartitionStatuses { __typename ... on DefaultPartitionStatuses {
+    materializedPartitions failedPartitions unmaterializedPartitions materializingPartitions
+  } }
+} } }
+"""
+ONE_PARTITION = """
+query($key: AssetKeyInput!, $partition: String!) {
+  assetNodeOrError(assetKey: $key) { ... on AssetNode {
+    assetMaterializations(limit: 1, partitions: [$partition]) {
+      runId partition metadataEntries { __typename label description }
+    }
+    assetObservations(limit: 1, partitions: [$partition]) { runId }
+  } } }
+"""
+
+
+def world_in(folder: Path, instance: dg.DagsterInstance) -> World:
+    """A pipeline of micro-batches of ten messages."""
+    return World(folder, instance, window={"grid": "batch", "max_records": 10})
+
+
+def seconds(do: Callable[[], object]) -> float:
+    """What a call takes."""
+    began = time.perf_counter()
+    do()
+    return time.perf_counter() - began
+
+
+def often(do: Callable[[int], object]) -> float:
+    """What a call takes, in the middle of several."""
+    return median(seconds(lambda n=n: do(n)) for n in range(ROUNDS))  # type: ignore[misc]
+
+
+def drained(world: World) -> None:
+    """One batch is waiting, and a run commits it."""
+    world.fill(1, per_hour=10)
+    assert world.batches().success
+
+
+def answered(context: WorkspaceProcessContext, query: str, **variables: Any) -> None:
+    """A question of the page, by a context of its own, as each request has one."""
+    key = {"path": ["things"]}
+    done = execute_dagster_graphql(
+        context.create_request_context(), query, {"key": key, **variables}
+    )
+    found = done.data["assetNodeOrError"]
+    assert found, done
+    stats = found.get("partitionStats")
+    # rounds before have added keys that have no event yet
+    assert stats is None or stats["numPartitions"] - stats["numMaterialized"] <= ROUNDS, stats
+
+
+def behind(count: int, folder: Path) -> list[tuple[str, float]]:
+    """What steps take where so many batches are partitions, in seconds."""
+    with dg.instance_for_test(temp_dir=str(folder)) as instance:
+        world = world_in(folder, instance)
+        found = [("add all of them", seconds(lambda: keep_newest(instance, world.spec, count)))]
+        drained(world)
+        wanted = dg.AssetRecordsFilter(table_key(world.spec), asset_partitions=[label_text(0)])
+        [record] = instance.fetch_materializations(wanted, limit=1).records
+        event = record.asset_materialization
+        assert event is not None
+        for n in range(1, count):
+            instance.report_runless_asset_event(event._replace(partition=label_text(n)))
+        found += [
+            (
+                "add one, and take out the oldest",
+                often(lambda n: keep_newest(instance, world.spec, count + n + 1)),
+            ),
+            (
+                "a tick of the schedule",
+                often(lambda n: ask(world, "things_waiting", datetime(2026, 2, 1, n, tzinfo=UTC))),
+            ),
+            ("a run that commits one batch", often(lambda _: drained(world))),
+        ]
+        os.environ[FOLDER] = str(folder)
+        target = ModuleTarget(SERVED, "defs", str(Path(__file__).parents[2]), "here")
+        with WorkspaceProcessContext(instance, target) as context:
+            asked = (
+                ("the asset's overview", OVERVIEW, {}),
+                ("its list of partitions", PARTITIONS_TAB, {}),
+                ("a partition of the list", ONE_PARTITION, {"partition": label_text(count - 1)}),
+            )
+            for what, query, more in asked:
+                first = seconds(lambda q=query, m=more: answered(context, q, **m))  # type: ignore[misc]
+                later = often(lambda _, q=query, m=more: answered(context, q, **m))  # type: ignore[misc]
+                found += [(f"{what}, at first", first), (f"{what}, later", later)]
+    return found
+
+
+def main() -> None:
+    """Measures and prints."""
+    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=PARTITIONS)
+    options = parser.parse_args()
+    figures: dict[str, list[float]] = {}
+    for count in (10, options.batches):
+        with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+            for what, took in behind(count, Path(folder)):
+                figures.setdefault(what, []).append(took)
+    print(f"{'batches that are partitions':40} {'10':>9} {options.batches:>9,}")
+    for what, (few, many) in figures.items():
+        print(f"{what:40} {few * 1000:>6.0f} ms {many * 1000:>6.0f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()
+elif FOLDER in os.environ:
+    served = Path(os.environ[FOLDER])
+    defs = world_in(served, dg.DagsterInstance.ephemeral()).defs

@@ -1,0 +1,190 @@
+"""Figures for Prometheus: what a receiver gets of runs that are processes of their own, and that no
+window waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.cli.conftest import Stage, hour
+from windrow.ingest.cli import lag
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.observers import prometheus
+
+Samples = dict[tuple[str, str], float]
+
+
+def samples(text: str, *, pipeline: str = "things") -> Samples:
+    """Values by name and the one label besides the pipeline's."""
+    return {
+        (
+            s.name,
+            "".join(v for k, v in s.labels.items() if k in {"outcome", "phase", "topic"}),
+        ): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+        if s.labels.get("pipeline") == pipeline
+    }
+
+
+class Receiver:
+    """A Pushgateway on loopback, as far as it is asked: groups are replaced, and told."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, str] = {}
+        self.status = 200
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                receiver.groups[self.path] = body
+                self.answer("")
+
+            def do_GET(self) -> None:
+                self.answer("\n".join(receiver.groups.values()))
+
+            def answer(self, body: str) -> None:
+                self.send_response(receiver.status)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield made
+    made.server.shutdown()
+    thread.join(60)
+    made.server.server_close()
+
+
+def tell(place: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINDROW_METRICS", str(place))
+
+
+def assert_told(told: Samples) -> None:
+    """What two hours of five messages each are, one of them refused at first."""
+    assert told["windrow_windows_total", "committed"] == 2
+    assert told["windrow_windows_total", "reported"] == 1
+    assert told["windrow_windows_total", "refused"] == 1
+    assert (told["windrow_rows_total", ""], told["windrow_dead_letters_total", ""]) == (8, 2)
+    assert told["windrow_commit_tries_total", ""] == 2
+    assert {told["windrow_seconds_total", phase] > 0 for phase in ("plan", "read", "commit")} == {
+        True
+    }
+    assert told["windrow_lag_records", "shop.things"] == 2
+    assert told["windrow_lag_seconds", "shop.things"] > 0
+    assert told["windrow_committed_at_seconds", ""] > 1_700_000_000
+
+
+def two_hours(stage: Stage) -> None:
+    """One is committed, and reported; the other one refused, then committed; then the lag."""
+    spec = Path(stage.spec)
+    stage.json("run", stage.spec, "--window", hour(0))
+    stage.json("run", stage.spec, "--window", hour(0))
+    generous = spec.read_text()
+    spec.write_text(generous.replace("0.6", "0"))
+    stage.json("run", stage.spec, "--window", hour(1), code=1)
+    spec.write_text(generous)
+    stage.json("run", stage.spec, "--window", hour(1))
+    stage.json("lag", stage.spec)
+
+
+def test_figures_add_up_over_runs(
+    stage: Stage, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Pushgateway has a group for each pipeline, whose totals are those of all runs, and whose
+    labels are the pipeline, a topic and words of windrow's: nothing of a message.
+    """
+    tell(receiver.url, monkeypatch)
+    two_hours(stage)
+    (group,) = receiver.groups
+    assert group == "/metrics/job/windrow/pipeline/things"
+    assert_told(samples(receiver.groups[group]))
+    assert "secret" not in receiver.groups[group]
+
+
+def test_a_file_for_the_textfile_collector(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder has a file for each pipeline, in the form that node_exporter reads, which a run
+    adds to; a file that is no such text is begun anew.
+    """
+    folder = tmp_path / "textfiles"
+    folder.mkdir()
+    (folder / "windrow-things.prom").write_text('{"not": metrics\x00}')
+    tell(folder, monkeypatch)
+    two_hours(stage)
+    (file,) = folder.iterdir()
+    assert_told(samples(file.read_text()))
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize(
+    "broken", ["no folder", "nobody there", "server error", "no extra", "a bug"]
+)
+def test_no_window_fails_by_it(
+    stage: Stage,
+    receiver: Receiver,
+    broken: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whatever is wrong with the place: the window is committed, one warning says why, without a
+    password that the URL may have.
+    """
+    receiver.status = 500 if broken == "server error" else 200
+    place = {"no folder": "/not/there", "nobody there": "http://me:sesame@127.0.0.1:1"}
+    tell(place.get(broken, receiver.url), monkeypatch)
+    if broken == "no extra":
+        monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    if broken == "a bug":
+        monkeypatch.setattr(prometheus, "FIGURES", None)
+    with caplog.at_level(logging.WARNING, "windrow.observer"):
+        assert stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")["windows"]
+    (said,) = (r.getMessage() for r in caplog.records if r.name == "windrow.observer")
+    assert "sesame" not in said
+    assert ("WINDROW_METRICS" in said) == (broken not in {"no extra", "a bug"})
+    assert ("pip install 'windrow-ingest[prometheus]'" in said) == (broken == "no extra")
+
+
+def test_lag_can_be_watched(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--watch` shows the lag again and again until Ctrl-C, and goes on after an outage."""
+    looks = list[float]()
+
+    class Stop:
+        def wait(self, seconds: float) -> bool:
+            looks.append(seconds)
+            return len(looks) == 3
+
+    def sometimes(*arguments: Any, **more: Any) -> None:
+        if len(looks) == 1:
+            raise UnreachableError("The broker is away", "read", "Wait.")
+        shown(*arguments, **more)
+
+    shown = lag.show_lag
+    monkeypatch.setattr(lag, "stop_event", Stop)
+    monkeypatch.setattr(lag, "show_lag", sometimes)
+    done = stage.call("lag", stage.spec, "--watch")
+    assert (done.exit_code, looks) == (0, [lag.EVERY] * 3)
+    assert done.output.count("Nothing is committed yet.") == 2
+    assert "The broker is away" in done.output
+    assert stage.call("lag", stage.spec, "--watch", "--json").exit_code == 2

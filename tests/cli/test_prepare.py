@@ -1,0 +1,64 @@
+"""`windrow prepare`: once for an environment, and the doctor says where it wasn't run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Stage
+from windrow.ingest.cli import doctor, prepare
+from windrow.ingest.native.calling import Compiled
+from windrow.ingest.runner.spark import class_archive, local
+
+INGEST = Path(__file__).parents[2] / "ingest"
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An environment after its install: nothing is made yet, and what is made is only noted."""
+    made = list[str]()
+
+    def record(archive: Path) -> None:
+        archive.write_bytes(b"classes")
+
+    monkeypatch.setattr(doctor, "java_problem", lambda: None)
+    monkeypatch.setattr(doctor, "java_untried", lambda: None)
+    monkeypatch.setattr(local, "ARCHIVES", tmp_path / "var")
+    monkeypatch.setattr(class_archive, "record_classes", record)
+    monkeypatch.setattr(Compiled, "is_kept", lambda code: code.module in made)
+    monkeypatch.setattr(Compiled, "keep", lambda code: made.append(code.module))
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: made.append(command[2]))
+    return made
+
+
+def test_all_passes_are_prepared() -> None:
+    """Each module that is called as machine code is among them."""
+    called = re.compile(r'= Compiled\("windrow\.ingest\.([\w.]+)"\)')
+    found = {m for file in INGEST.rglob("*.py") for m in called.findall(file.read_text("utf-8"))}
+    assert found == set(prepare.PASSES)
+
+
+def test_the_doctor_says_where_it_was_not_run(stage: Stage, bare: list[str]) -> None:
+    """As a warning that names what is missing, until the command has made all of it."""
+    lines = {check["name"]: check for check in stage.json("doctor")["checks"]}
+    assert lines["prepared"]["level"] == "warn"
+    assert "no machine code and no Java's archive" in lines["prepared"]["what"]
+    assert "windrow prepare" in lines["prepared"]["fix"]
+    done = stage.json("prepare")
+    assert (done["compiled"], Path(done["archive"]).read_bytes()) == (len(bare) - 1, b"classes")
+    assert "compileall" in bare
+    lines = {check["name"]: check["level"] for check in stage.json("doctor")["checks"]}
+    assert lines["prepared"] == "ok"
+
+
+def test_without_java_the_rest_is_prepared(
+    stage: Stage, bare: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The document says what was made, beside the error of what wasn't."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    done = stage.json("prepare", code=3)
+    assert (done["compiled"], done["archive"]) == (len(bare) - 1, None)
+    assert "There is no Java" in done["error"]["message"]

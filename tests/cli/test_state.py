@@ -1,0 +1,70 @@
+"""`windrow state`: whether windows are complete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Stage, hour
+from windrow.ingest.errors import UnreachableError
+
+
+def states(document: Any) -> dict[str, str]:
+    return {each["window"]: each["state"] for each in document["windows"]}
+
+
+def test_states(stage: Stage) -> None:
+    """A window is complete once its hours are over in every topic-partition, late if later
+    windows have some of its messages, and else the command ends with 4 and says who holds it
+    open, or that it isn't committed.
+    """
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")
+    shown = stage.json("state", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    assert states(shown) == {hour(0): "complete", hour(1): "complete"}
+    assert (shown["watermark"], shown["holding"]) == (hour(3), [])
+
+    shown = stage.json("state", stage.spec, "--window", f"{hour(2)}/{hour(4)}", code=4)
+    assert states(shown) == {hour(2): "complete", hour(3): "uncommitted"}
+    assert shown["error"]["message"] == (
+        f"{hour(3)} of things is not committed (check). `windrow run {stage.spec} --window"
+        f" {hour(3)}` commits it, or says why not."
+    )
+
+    stage.produce(0, b'{"id": 1}', b'{"id": 1}')  # an hour and more late
+    stage.json("run", stage.spec, "--window", hour(3))
+    shown = stage.json("state", stage.spec, "--window", hour(3), code=4)
+    assert states(shown) == {hour(3): "open"}
+    assert "`shop.things[0]`, `shop.things[1]` hold the watermark at" in shown["error"]["message"]
+    assert "set `window.idle: exempt`" in shown["error"]["message"]
+    assert stage.json("state", stage.spec, "--window", hour(0))["windows"] == [
+        {"window": hour(0), "state": "late", "late_elsewhere": 2}
+    ]
+    assert stage.call("state", stage.spec, "--window", hour(0)).stdout == (
+        f"{hour(0)}: late, 2 messages of its hours are in later windows\n"
+    )
+
+
+def test_a_cluster_that_does_not_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the state is unknown isn't taken for an answer."""
+
+    def away(*_: object) -> object:
+        raise UnreachableError("The broker is away", "plan", "Wait.")
+
+    stage.json("run", stage.spec, "--window", hour(0))
+    monkeypatch.setattr(type(stage.broker), "topics", away)
+    stage.json("state", stage.spec, "--window", hour(0), code=3)
+
+
+def test_micro_batches_have_no_state(stage: Stage) -> None:
+    """Micro-batches have no hours that could be over."""
+    stage.write(window="grid: batch")
+    error = stage.json("state", stage.spec, "--window", "0", code=2)["error"]
+    assert "has micro-batches, which have no hours to be complete" in error["message"]
+
+
+def test_too_early_says_until_when(stage: Stage) -> None:
+    """Who runs a window too early learns, in a form for programs, when to come again."""
+    stage.now = stage.now.replace(hour=1, day=5)
+    error = stage.json("run", stage.spec, "--window", hour(1), code=4)["error"]
+    assert error["until"] == hour(2).replace("02:00", "02:05")

@@ -1,0 +1,137 @@
+"""The runbooks, typed: each trouble is made, and what its page says brings all back to green."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.cli.conftest import SCHEMA, Stage, hour, stage
+from tests.shape.readme import ROOT
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.testing.broker import MemoryBroker
+
+__all__ = ["stage"]
+
+RUNBOOKS = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
+FENCE = re.compile(r"^ *```(sh|text|yaml)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+
+
+def words(text: str) -> str:
+    """Without line breaks."""
+    return " ".join(text.split())
+
+
+def committed(stage: Stage, first: int, last: int) -> None:
+    """These hours are in the table."""
+    stage.json("run", stage.spec, "--window", f"{hour(first)}/{hour(last)}")
+
+
+def set_to(stage: Stage, section: str) -> None:
+    """The spec with another section: one line, `name: ...`."""
+    name, spec = section.partition(":")[0], Path(stage.spec)
+    lines = [one for one in spec.read_text().splitlines() if not one.startswith(f"{name}:")]
+    spec.write_text("\n".join([*lines, section.strip(), ""]))
+
+
+def refused(stage: Stage) -> None:
+    set_to(stage, "limits: {max_dead_ratio: 0}")
+
+
+def anew(stage: Stage) -> None:
+    committed(stage, 0, 2)
+    stage.broker.recreate_topic("shop.things", 2)
+    stage.produce(2, b'{"id": 1}', b'{"id": 2}')
+
+
+def near(stage: Stage) -> None:
+    """Messages are kept for 25 hours, and the oldest ones are a day old."""
+    stage.broker = MemoryBroker()
+    stage.broker.create_topic("shop.things", partitions=2, retention_ms=25 * 3_600_000)
+    for n in range(3):
+        stage.produce(n, *(b'{"id": %d}' % i for i in range(4)))
+
+
+def gone(stage: Stage) -> None:
+    """Retention takes all that is there."""
+    tps = [TopicPartition("shop.things", n) for n in range(2)]
+    for tp, end in stage.broker.stable_ends(tps).items():
+        stage.broker.delete_records(tp, end.offset)
+
+
+def changed(stage: Stage) -> None:
+    """The table was begun with a narrower number than the model has now."""
+    schema = stage.folder / "schema.py"
+    schema.write_text(SCHEMA.replace("pl.Int64", "pl.Int32"))
+    committed(stage, 0, 1)
+    schema.write_text(SCHEMA)
+
+
+def disagree(stage: Stage) -> None:
+    """A second pipeline on the topic; in the first one's table somebody has deleted a row."""
+    other = Path(stage.spec).read_text().replace("id: things", "id: others")
+    (stage.folder / "other.yaml").write_text(other.replace("lake/things", "lake/others"))
+    committed(stage, 0, 1)
+    stage.json("run", "other.yaml", "--window", hour(0))
+    DeltaTable(str(stage.folder / "lake/things")).delete("id = 1")
+
+
+def restored(stage: Stage) -> None:
+    """The table is the copy from before its newest hour."""
+    committed(stage, 0, 1)
+    shutil.copytree(stage.folder / "lake", stage.folder / "kept")
+    committed(stage, 1, 2)
+    shutil.rmtree(stage.folder / "lake")
+    (stage.folder / "kept").rename(stage.folder / "lake")
+
+
+TROUBLES: dict[str, Callable[[Stage], None]] = {
+    "refused-hour": refused,
+    "restored-backup": restored,
+    "retention": near,
+    "schema-changed": changed,
+    "tables-disagree": disagree,
+    "topic-made-anew": anew,
+    "upgrade": lambda stage: committed(stage, 0, 1),
+}
+MEANWHILE = {("retention", "--window 2026-01-05T02:00:00Z"): gone}
+"""What happens before a page's first command with some words."""
+
+LINKED = {"refused-hour", "retention", "schema-changed", "topic-made-anew", "restored-backup"}
+"""The pages that a message leads to."""
+
+
+@pytest.mark.slow
+@pytest.mark.some(2)
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+def test_a_runbook_helps(stage: Stage, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command ends as the page says, and each text is said by the commands before
+    it; the message that brings somebody there names the page; at its end all windows verify.
+    """
+    monkeypatch.setattr("windrow.ingest.cli.doctor.java_problem", lambda: None)
+    monkeypatch.setattr("windrow.ingest.cli.doctor.java_untried", lambda: None)
+    TROUBLES[page.stem](stage)
+    meanwhile = {what: do for (name, what), do in MEANWHILE.items() if name == page.stem}
+    said = everything = ""
+    for kind, block in FENCE.findall(page.read_text(encoding="utf-8")):
+        if kind == "yaml":
+            set_to(stage, block.strip())
+        elif kind == "text":
+            assert words(block) in said, (block, said)
+        else:
+            said = ""
+            for line in filter(None, map(str.strip, block.splitlines())):
+                command, _, code = line.partition("   # exit code ")
+                for what in [what for what in meanwhile if what in command]:
+                    meanwhile.pop(what)(stage)
+                done = stage.call(*shlex.split(command.replace("SPEC", stage.spec))[1:])
+                said += words(done.output)
+                assert done.exit_code == int(code or 0), (command, said)
+            everything += said
+    assert (f"See docs/runbooks/{page.name}" in everything) == (page.stem in LINKED)
+    assert stage.call("verify", stage.spec).exit_code == 0

@@ -1,0 +1,100 @@
+"""Somebody new, in a shell of their own: an empty home folder, and what the pages say to type."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.shape.readme import ROOT, listed
+from windrow.ingest.kafka.embedded.jars import find_jars
+
+SECONDS = 900
+"""Most seconds that a shell may take where the machine is busy; a hang must not cost the suite."""
+
+PORT = "29092"
+"""The one in the pages."""
+
+OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "WINDROW_CRASH")
+KEPT = (".config/pip", ".pip", ".config/uv", ".netrc", ".cache/pip", ".cache/uv")
+"""What of a home folder is about where packages come from, and those that are here already."""
+
+
+def newcomer(folder: Path) -> dict[str, str]:
+    """The environment of somebody who has the repository in `~/windrow`, a Python, uv, Java and
+    Kafka's jars; a home folder with nothing else in it but pip's and uv's own settings.
+    """
+    home, tools = folder / "home", folder / "tools"
+    (home / "windrow").mkdir(parents=True)
+    for path in listed():
+        place = home / "windrow" / path.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, place, follow_symlinks=False)
+    for name in KEPT:
+        if (there := Path.home() / name).exists():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).symlink_to(there)
+    tools.mkdir()
+    ours = Path(sys.prefix) / "bin"
+    for name in ("uv", "uvx"):
+        (tools / name).symlink_to(ours / name)
+    (tools / "python3").symlink_to(sys._base_executable)  # type: ignore[attr-defined]  # noqa: SLF001
+    path = [each for each in os.environ["PATH"].split(os.pathsep) if Path(each) != ours]
+    kept = {name: value for name, value in os.environ.items() if name not in OURS}
+    kept.pop("VIRTUAL_ENV", None)
+    return kept | {
+        "HOME": str(home),
+        "PATH": os.pathsep.join([str(tools), *path]),
+        "UV_SYSTEM_CERTS": os.environ.get("UV_SYSTEM_CERTS", "true"),
+        "WINDROW_KAFKA_JARS": str(find_jars()),
+    }
+
+
+def switched_on(environment: Path, env: dict[str, str]) -> dict[str, str]:
+    """The same, after `source .venv/bin/activate`."""
+    return env | {"PATH": f"{environment / 'bin'}{os.pathsep}{env['PATH']}"}
+
+
+@contextmanager
+def other_terminal(command: str, folder: Path, env: dict[str, str]) -> Iterator[None]:
+    """A broker that runs beside until Ctrl-C; here once it has said that it is up."""
+    bash = ["bash", "-ec", f"exec {command.strip()}"]
+    with subprocess.Popen(
+        bash, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        late = threading.Timer(SECONDS, process.kill)
+        late.start()
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            assert "Kafka answers on" in said, said
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+            late.cancel()
+
+
+def shell(typed: str, folder: Path, env: dict[str, str]) -> str:
+    """All of it in one shell, which stops at what fails; what it said on stdout."""
+    bash = ["bash", "-euo", "pipefail", "-c", typed]
+    done = subprocess.run(
+        bash, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def elsewhere(typed: list[str]) -> list[str]:
+    """The same on a port that is free here."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    assert any(PORT in block for block in typed)
+    return [block.replace(PORT, str(port)) for block in typed]

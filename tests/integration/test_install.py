@@ -1,0 +1,46 @@
+"""docs/install.md, typed: each way to install windrow ends in a project that has it, in an
+empty home folder and an environment of its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.newcomer import elsewhere, newcomer, other_terminal, shell, switched_on
+from tests.shape.readme import ROOT, blocks, section
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
+
+PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("way", ["With pip", "With uv"])
+def test_a_project_gets_windrow_from_its_wheel(tmp_path: Path, way: str) -> None:
+    """The command is there, Java fits, and the extras that aren't installed are named."""
+    (typed,) = blocks("sh", section(way, PAGE))
+    said = shell(typed, tmp_path, newcomer(tmp_path))
+    assert "ok   java" in said
+    assert "windrow-ingest[" in said
+    assert (tmp_path / "shop" / ".venv").is_dir()
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_project_of_dg_gets_a_table(tmp_path: Path) -> None:
+    """The component is listed in a project that `dg` made, a topic becomes a pipeline in it, and
+    a partition is materialized.
+    """
+    env = newcomer(tmp_path)
+    install, use = blocks("sh", section("In a project of `dg`", PAGE))
+    assert "windrow.dagster.KafkaTable" in shell(install, tmp_path, env)
+    shop = tmp_path / "shop"
+    env = switched_on(shop / ".venv", env)
+    _, run, produce, *_ = blocks("sh", section("Your first own table"))
+    broker, produce, use = elsewhere([run, produce, use])
+    with other_terminal(broker, tmp_path, env):
+        shell(produce, shop, env)
+        said = shell(f"exec 2>&1\n{use}", shop, env)
+    assert "RUN_SUCCESS" in said
+    assert list((shop / "src" / "shop" / "defs" / "payments" / "data").rglob("*.parquet"))

@@ -1,0 +1,72 @@
+"""How far tasks have read, on real Kafka and Spark, also if a worker is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.halting import Halting
+from tests.integration.harness import Place, millis
+from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest.assemble import assemble
+from windrow.ingest.ports.engine import Engine
+from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.progress import Progress
+from windrow.ingest.runner.run_windows import run
+from windrow.ingest.runner.spark.connect import ConnectedSpark
+from windrow.ingest.runner.spark.engine import SparkEngine
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+EACH, BATCH = 300, 100
+"""Messages of each topic-partition, and of a batch."""
+
+
+@pytest.fixture
+def place(kafka: str, tmp_path: Path) -> Place:
+    """An hour in two topic-partitions."""
+    topic = create_topic(kafka, partitions=2)
+    ids = [(p, i) for p in range(2) for i in range(EACH)]
+    things = [Put(json.dumps({"id": p * 1000 + i}).encode(), millis(0), p) for p, i in ids]
+    produce(kafka, topic, [*things, *(Put(b'{"id": 1}', millis(1), p) for p in range(2))])
+    return Place(kafka, topic, tmp_path, {"source": {"tuning": {"batch_messages": BATCH}}})
+
+
+@pytest.fixture(params=["session", pytest.param("server", marks=pytest.mark.long)])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    if request.param == "session":
+        session = request.getfixturevalue("spark")
+        return SparkEngine(lambda: session)
+    return SparkEngine(ConnectedSpark(request.getfixturevalue("spark_server")).session)
+
+
+def test_progress_never_goes_back(
+    place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 Two tasks read, and both are seen. 2 A worker is killed, and its split is read again.
+    3 That is told; progress doesn't go back, nor beyond the window. 4 No file of it is left.
+    """
+    monkeypatch.setattr("windrow.ingest.runner.progress.EVERY", 0.001)
+    told: list[Progress] = []
+
+    def tell(at: Progress) -> None:
+        told.append(at)
+        if at.done >= 2 * BATCH:  # both have come to their second batches
+            (place.folder / str(BATCH)).touch()
+            (place.folder / str(1000 + BATCH)).touch()
+        if any("again" in note for note in at.notes):
+            (place.folder / str(2 * BATCH)).touch()
+
+    halting = Halting(place.folder, (BATCH, 1000 + BATCH, 2 * BATCH), deadly=BATCH)
+    result = run(assemble(place.spec(), engine, halting), place.window(0), Request("r"), tell)
+    assert result.committed.receipt.counts.rows == 2 * EACH
+    read = [at.done for at in told if at.total]
+    assert (read, {at.total for at in told if at.total}) == (sorted(read), {2 * EACH})
+    assert [note for at in told for note in at.notes] == [
+        f"Reading window {place.window(0).key}: 2 splits",
+        f"{place.topic}[0] is read again from offset 0 on: a worker was lost",
+    ]
+    assert any(f"{max(read)} of {2 * EACH} messages" in at.text for at in told)
+    assert [*(place.folder / "things" / "data" / "_progress").iterdir()] == []

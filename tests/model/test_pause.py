@@ -1,0 +1,16 @@
+"""How a pause is told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from windrow.ingest.model.pause import Pause
+
+AT = datetime(2026, 1, 5, 3, tzinfo=UTC)
+
+
+def test_who_when_and_why() -> None:
+    """A record says who made it, when and, if there is a reason, why."""
+    paused, resumed = Pause(0, True, "ann", "look", AT), Pause(1, False, "bob", "", AT)
+    assert str(paused) == "is paused by ann since 2026-01-05T03:00:00Z: look"
+    assert str(resumed) == "was resumed by bob at 2026-01-05T03:00:00Z"

@@ -1,0 +1,188 @@
+"""A headless Chromium, told what to do by the DevTools protocol.
+
+It is the system's if there is one, else Debian's package, unpacked below .windrow.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+from tests.bench.harness.environments import debian, made
+
+_SECONDS = 120
+_OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",  # it can't make one as root, and opens pages of this machine alone
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
+)
+
+
+class Page:
+    """A page of the browser. `errors`: what its console has said that is an error."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.errors: list[str] = []
+        self._connection = connection
+        self._sent = 0
+        for domain in ("Page", "Runtime", "Log"):
+            self._call(f"{domain}.enable")
+        self._call("Emulation.setTimezoneOverride", timezoneId="UTC")
+        self._size = (0, 0)
+
+    def resize(self, width: int, height: int) -> None:
+        """Gives the window another size."""
+        self._size = width, height
+        how = {"deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, **how)
+
+    def open(self, url: str, *texts: str) -> None:
+        """Goes to a page, and waits until it shows all these texts.
+
+        Raises:
+            TimeoutError: some never came; the message names them, and what is shown instead.
+        """
+        self._call("Page.navigate", url=url)
+        self.wait(*texts)
+
+    def wait(self, *texts: str) -> None:
+        """Waits until the page shows all these texts and loads nothing more, and a moment more."""
+        left = self._value(f"""new Promise((resolve) => {{
+            const wanted = {json.dumps(texts)}, until = Date.now() + {_SECONDS} * 1000;
+            const look = () => {{
+                const shown = document.body ? document.body.innerText : "";
+                const left = wanted.filter((text) => !shown.includes(text));
+                const loads = document.querySelector(`[class*="pinner"]`);
+                if (loads || shown.includes("Loading")) left.push("the end of Loading");
+                if (left.length && Date.now() < until) setTimeout(look, 100);
+                else setTimeout(() => resolve([left, shown]), 1500);
+            }};
+            look();
+        }})""")
+        if left[0]:
+            raise TimeoutError(f"The page never showed {left[0]}, but:\n{left[1][:4000]}")
+
+    def click(self, text: str) -> None:
+        """Clicks the first button, link or icon that has exactly this text, label or class.
+
+        Raises:
+            TimeoutError: there never was one.
+        """
+        at = self._value(f"""new Promise((resolve) => {{
+            const wanted = {json.dumps(text)}, until = Date.now() + {_SECONDS} * 1000;
+            const names = (e) => [e.innerText, e.ariaLabel, ...e.classList];
+            const look = () => {{
+                const all = [...document.querySelectorAll("button, a, .codicon")];
+                const hit = all.find((e) => names(e).includes(wanted));
+                if (!hit && Date.now() < until) return setTimeout(look, 100);
+                if (!hit) return resolve(null);
+                hit.scrollIntoView({{block: "nearest"}});
+                const {{x, y, width, height}} = hit.getBoundingClientRect();
+                resolve({{x: x + width / 2, y: y + height / 2}});
+            }};
+            look();
+        }})""")
+        if at is None:
+            raise TimeoutError(f"Nothing on the page is called {text!r}")
+        for what in ("mousePressed", "mouseReleased"):
+            self._call("Input.dispatchMouseEvent", type=what, button="left", clickCount=1, **at)
+
+    def picture(self, left: int, top: int) -> bytes:
+        """What the page shows, right of and below there, as a PNG."""
+        width, height = self._size
+        clip = {"x": left, "y": top, "width": width - left, "height": height - top, "scale": 1}
+        taken = self._call("Page.captureScreenshot", format="png", clip=clip)
+        return base64.b64decode(taken["data"])
+
+    def _value(self, script: str) -> Any:
+        done = self._call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
+        if "exceptionDetails" in done:
+            raise RuntimeError(json.dumps(done["exceptionDetails"])[:1000])
+        return done["result"].get("value")
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._sent += 1
+        self._connection.send(
+            json.dumps({"id": self._sent, "method": method, "params": parameters})
+        )
+        while True:
+            said = json.loads(self._connection.recv(timeout=_SECONDS + 30))
+            if said.get("id") == self._sent:
+                if "error" in said:
+                    raise RuntimeError(f"{method}: {said['error']}")
+                result: dict[str, Any] = said["result"]
+                return result
+            self._hear(said.get("method", ""), said.get("params", {}))
+
+    def _hear(self, method: str, said: Mapping[str, Any]) -> None:
+        if method == "Runtime.exceptionThrown":
+            self.errors.append(json.dumps(said["exceptionDetails"])[:500])
+        if method == "Log.entryAdded" and said["entry"]["level"] == "error":
+            self.errors.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
+        if method == "Runtime.consoleAPICalled" and said["type"] == "error":
+            self.errors.append(json.dumps(said["args"])[:500])
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Page]:
+    """A browser with a profile in this folder, and its one page."""
+    program, environment = _chromium()
+    process = subprocess.Popen(
+        [*program, *_OPTIONS, f"--user-data-dir={folder}", "about:blank"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        port = _port(folder / "DevToolsActivePort", process)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=60) as answer:
+            [page] = [each for each in json.load(answer) if each["type"] == "page"]
+        with connect(page["webSocketDebuggerUrl"], max_size=None, open_timeout=60) as connection:
+            yield Page(connection)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _chromium() -> tuple[Sequence[str | Path], Mapping[str, str]]:
+    """The program, and its environment."""
+    found = shutil.which("chromium")
+    if found is not None:
+        return [found], os.environ
+    home = made("chromium", Path(__file__).parent, debian)
+    libraries = ":".join(sorted({str(path.parent) for path in home.rglob("*.so*")}))
+    own = {"LD_LIBRARY_PATH": libraries, "FONTCONFIG_SYSROOT": str(home)}
+    return [home / "usr/lib/chromium/chromium"], {**os.environ, **own}
+
+
+def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
+    """The port that the browser listens at, which it writes into a file."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until and process.poll() is None:
+        if file.exists() and (text := file.read_text(encoding="ascii")):
+            return int(text.split()[0])
+        try:
+            process.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
+    raise RuntimeError("The browser didn't begin")

@@ -1,0 +1,87 @@
+"""A history of Dagster that is worth pictures, made in this process: `python -m ... FOLDER`.
+
+A day of the demo's orders and customers is there, as `make demo` leaves it. More customers come,
+which nobody reads yet. Of the last hours of billing the first is refused, the second has lost
+messages, and the last isn't complete. The broker of the folder must be up.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+
+import confluent_kafka
+import dagster as dg
+from confluent_kafka.admin import AdminClient
+from rich.console import Console
+
+from windrow.assets.demo.customers import changes
+from windrow.assets.demo.orders import HOURS
+from windrow.assets.demo.place import DemoHome
+from windrow.assets.demo.run import demo
+from windrow.assets.schedule import range_tags
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+
+ORDERS = 60_000
+TOPIC = dg.AssetKey(["kafka", "shop.customers"])
+
+FIRST = 18
+"""The hour of the day with which billing begins."""
+
+
+def billing_key(place: DemoHome, hour: int) -> str:
+    """The partition key of an hour of the day."""
+    return f"{place.start() + timedelta(hours=hour):%Y-%m-%d-%H:%M}"
+
+
+def main(place: DemoHome) -> None:
+    """Makes it."""
+    if not demo(place, ORDERS, Console(width=140)):
+        raise SystemExit(1)
+    from tests.screenshots.definitions import defs
+
+    made = defs()
+    bootstrap = made.resources["billing_kafka"].bootstrap_servers
+    sent = changes(place.start())
+    refused, lost, last = (billing_key(place, n) for n in (FIRST, FIRST + 1, HOURS - 1))
+    with dg.DagsterInstance.from_config(str(place.dagster_home)) as instance:
+
+        def run(job: str, *keys: str) -> None:
+            made.resolve_job_def(job).execute_in_process(
+                instance=instance,
+                tags=range_tags(dg.PartitionKeyRange(*keys)) if keys else {},
+                raise_on_error=False,
+            )
+
+        def come() -> None:
+            producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+            for m in islice(sent, 700):
+                producer.produce("shop.customers", m.value, m.key, m.partition)
+            producer.flush(60)
+            run("customers_topics")
+
+        # the first observation, of a lag of a day, would flatten the curves of what follows
+        instance.wipe_assets([TOPIC])
+        run("customers_topics")
+        come()
+        run("billing_windows", refused, refused)
+        come()
+        _lose(place, bootstrap)
+        run("billing_windows", lost, last)
+        come()
+
+
+def _lose(place: DemoHome, bootstrap: str) -> None:
+    """Removes the first messages of the next window of billing, whose start is frozen."""
+    newest = open_ledger(f"{place.demo}/state.db").newest("billing")[-1]
+    start = newest.by_tp()[TopicPartition("shop.orders", 0)].offset
+    gone = confluent_kafka.TopicPartition("shop.orders", 0, start + 200)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_records([gone])[gone].result(60)
+
+
+if __name__ == "__main__":
+    main(DemoHome(Path(sys.argv[1])))

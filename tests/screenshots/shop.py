@@ -1,0 +1,154 @@
+"""A Dagster with a history worth a picture: a webserver and its daemon on loopback.
+
+Behind what `history.py` has made, a schedule starts a run that takes a while, and ticks on when its
+pipeline is paused; a sensor waits for complete hours, and the customers are read at last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+from dotenv import dotenv_values
+
+from tests.airflow.standalone import until
+from tests.processes import group
+from tests.screenshots.history import FIRST, billing_key
+from windrow.assets.demo.place import OURS, PROJECT, DemoHome
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars, free_port
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.pause import Pause
+
+LOCATION = "shop"
+_SECONDS = 900
+_PATIENT = ("", "SENSOR_", "SCHEDULE_")
+"""Of what Dagster expects an answer within a minute, also of a busy machine."""
+_LAUNCH = """mutation($job: String!) { launchRun(executionParams: {selector: {jobName: $job,
+  repositoryName: "__repository__", repositoryLocationName: "shop"}, runConfigData: {}}) {
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+_RUNS = """query($filter: RunsFilter!) { runsOrError(filter: $filter) {
+  ... on Runs { results { runId } } } }"""
+_SENSOR = """mutation($name: String!) { startSensor(sensorSelector: {sensorName: $name,
+  repositoryName: "__repository__", repositoryLocationName: "shop"}) { __typename } }"""
+_SCHEDULE = """mutation($name: String!) { startSchedule(scheduleSelector: {scheduleName: $name,
+  repositoryName: "__repository__", repositoryLocationName: "shop"}) { __typename } }"""
+_TICKS = """query($name: String!) { instigationStateOrError(instigationSelector: {name: $name,
+  repositoryName: "__repository__", repositoryLocationName: "shop"}) {
+    ... on InstigationState { ticks { skipReason } } } }"""
+
+
+class Dagster:
+    """A webserver's GraphQL. `places`: what paths of pages are made of."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.places: dict[str, str] = {}
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        """What it answers."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(
+            f"{self.url}/graphql", body, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            found = json.load(answer)
+        assert "errors" not in found, found["errors"]
+        data: dict[str, Any] = found["data"]
+        return data
+
+    def is_up(self) -> bool:
+        """Returns whether it answers, and has loaded the definitions."""
+        with suppress(OSError):
+            found = self.ask("{ assetNodes { id } }")
+            return bool(found["assetNodes"])
+        return False
+
+    def run(self, job: str) -> None:
+        """Runs a job to its end."""
+        begun = self.ask(_LAUNCH, job=job)["launchRun"]
+        assert begun["__typename"] == "LaunchRunSuccess", begun
+        until(self.is_idle, f"the run of {job}", _SECONDS)
+
+    def is_idle(self) -> bool:
+        """Returns whether no run goes on, or is about to."""
+        going = ["QUEUED", "NOT_STARTED", "MANAGED", "STARTING", "STARTED", "CANCELING"]
+        return not self.ask(_RUNS, filter={"statuses": going})["runsOrError"]["results"]
+
+    def first(self, job: str) -> str:
+        """The id of a job's first run that has succeeded."""
+        wanted = {"pipelineName": job, "statuses": ["SUCCESS"]}
+        found = self.ask(_RUNS, filter=wanted)["runsOrError"]["results"]
+        assert found, f"No run of {job} has succeeded"
+        return str(found[-1]["runId"])
+
+    def skips(self, name: str, why: str) -> None:
+        """Waits until a sensor or schedule skips a tick for this reason."""
+
+        def told() -> bool:
+            found = self.ask(_TICKS, name=name)["instigationStateOrError"]["ticks"]
+            return any(why in (tick["skipReason"] or "") for tick in found)
+
+        until(told, f"a tick of {name} that says {why}", _SECONDS)
+
+
+@contextmanager
+def history(folder: Path) -> Iterator[DemoHome]:
+    """The broker of a folder, in which the history is made."""
+    env = {name: value for name, value in os.environ.items() if name not in OURS}
+    place = DemoHome(folder)
+    with EmbeddedBroker(place.kafka, find_jars()):
+        words = [sys.executable, "-m", "tests.screenshots.history", folder]
+        subprocess.run(words, cwd=PROJECT, env=env, check=True, timeout=_SECONDS)
+        yield place
+
+
+@contextmanager
+def shop(place: DemoHome) -> Iterator[Dagster]:
+    """Dagster over a history, which goes on in it."""
+    with _served(place) as dagster:
+        dagster.run("customers_topics")
+        dagster.ask(_SCHEDULE, name="fraud_scores_waiting")
+        until(lambda: not dagster.is_idle(), "its run", _SECONDS)
+        # beside it: two Sparks that start at once take so long that the log says it
+        dagster.run("customers_batches")
+        scored = dagster.first("fraud_scores_batches")
+        why = "the service of scores is moved"
+        pause = Pause(0, True, "ann", why, datetime.now(UTC).replace(microsecond=0))
+        open_ledger(f"{place.demo}/state.db").put_pause("fraud_scores", pause)
+        dagster.ask(_SENSOR, name="billing_complete")
+        dagster.run("customers_topics")
+        dagster.skips("billing_complete", "No window has become complete")
+        dagster.skips("fraud_scores_waiting", "is paused")
+        until(dagster.is_idle, "the end of all runs", _SECONDS)
+        dagster.run("customers_topics")
+        refused, lost = (quote(billing_key(place, n)) for n in (FIRST, FIRST + 1))
+        dagster.places = {"scored": scored, "refused": refused, "lost": lost}
+        yield dagster
+
+
+@contextmanager
+def _served(place: DemoHome) -> Iterator[Dagster]:
+    """`dagster dev` over the demo's history."""
+    ours = {name: value or "" for name, value in dotenv_values(place.env_file).items()}
+    patient = {f"DAGSTER_{what}GRPC_TIMEOUT_SECONDS": "600" for what in _PATIENT}
+    module = {"module_name": "tests.screenshots.definitions", "location_name": LOCATION}
+    module["working_directory"] = str(PROJECT)
+    workspace = place.root / "workspace.yaml"
+    workspace.write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
+    port = free_port()
+    words = f"-m dagster dev -w {workspace} -h 127.0.0.1 -p {port}".split()
+    env = {**os.environ, **ours, **patient}
+    with group([sys.executable, *words], env, place.root / "dagster.log"):
+        dagster = Dagster(f"http://127.0.0.1:{port}")
+        until(dagster.is_up, "Dagster", _SECONDS)
+        yield dagster
