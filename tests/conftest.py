@@ -8,7 +8,8 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,23 +56,13 @@ def schema_registry() -> Iterator[RegistryServer]:
 
 
 @pytest.fixture
-def topic(admin: AdminClient) -> TopicFactory:
+def topic(kafka: str) -> TopicFactory:
     """Makes topics with names of their own, whose messages may be as old, or as far
     ahead, as a test likes.
     """
-    from confluent_kafka.admin import NewTopic
+    from tests.kafka.produce import create_topic
 
-    def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-        name = f"t-{uuid.uuid4().hex[:12]}"
-        settings = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)} | dict(
-            config or {}
-        )
-        admin.create_topics(
-            [NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)]
-        )[name].result(30)
-        return name
-
-    return make
+    return partial(create_topic, kafka)
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.kafka.raw import send_stampless
+from windrow.ingest.kafka.error_codes import AGAIN, UNKNOWN
 
 _SECONDS = 30.0
 NO_TIMESTAMP = -1
@@ -106,7 +107,7 @@ def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> N
 
 
 def configure(bootstrap: str, topic: str, name: str, value: str) -> None:
-    """A setting of the topic."""
+    """A setting of the topic, which the cluster tells when this returns."""
     admin, entry = (
         _admin(bootstrap),
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET),
@@ -116,13 +117,19 @@ def configure(bootstrap: str, topic: str, name: str, value: str) -> None:
     ).values()
     done.result(_SECONDS)
 
+    def told() -> bool:
+        (found,) = admin.describe_configs(
+            [ConfigResource(ConfigResource.Type.TOPIC, topic)]
+        ).values()
+        return bool(found.result(_SECONDS)[name].value == value)
+
+    ask_until(told, f"{name} of {topic}")
+
 
 def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
     """The end of the log, open transactions and all."""
-    admin = _admin(bootstrap)
-    asked = {TopicPartition(topic, partition): OffsetSpec.latest()}
-    answers = admin.list_offsets(asked, isolation_level=ck.IsolationLevel.READ_UNCOMMITTED)
-    return next(future.result(_SECONDS).offset for future in answers.values())
+    (end,) = _ends(bootstrap, topic, [partition], ck.IsolationLevel.READ_UNCOMMITTED)
+    return end
 
 
 def until_decided(bootstrap: str, topic: str) -> None:
@@ -132,21 +139,10 @@ def until_decided(bootstrap: str, topic: str) -> None:
 
 def is_decided(bootstrap: str, topic: str) -> bool:
     """True if no transaction of the topic is open."""
-    admin = _admin(bootstrap)
-    asked = {
-        TopicPartition(topic, p): OffsetSpec.latest()
-        for p in admin.list_topics(timeout=_SECONDS).topics[topic].partitions
-    }
-
-    def ends(level: ck.IsolationLevel) -> list[int]:
-        return [
-            future.result(_SECONDS).offset
-            for future in admin.list_offsets(asked, isolation_level=level).values()
-        ]
-
+    partitions = list(_admin(bootstrap).list_topics(timeout=_SECONDS).topics[topic].partitions)
     # the log's end first: what arrives in between isn't taken for undecided
-    end = ends(ck.IsolationLevel.READ_UNCOMMITTED)
-    return ends(ck.IsolationLevel.READ_COMMITTED) >= end
+    end = _ends(bootstrap, topic, partitions, ck.IsolationLevel.READ_UNCOMMITTED)
+    return _ends(bootstrap, topic, partitions, ck.IsolationLevel.READ_COMMITTED) >= end
 
 
 def produce(
@@ -270,11 +266,36 @@ def _leaders(admin: AdminClient, topic: str) -> int:
     return 0 if found is None else sum(p.leader >= 0 for p in found.partitions.values())
 
 
-def ask_until(true: Callable[[], bool], what: str) -> None:
-    """Ask the cluster until it says so; each question waits for an answer, so this doesn't spin."""
-    deadline = time.monotonic() + _SECONDS
-    while not true():
-        assert time.monotonic() < deadline, f"waited {_SECONDS:.0f} s for {what}"
+def _ends(
+    bootstrap: str, topic: str, partitions: Sequence[int], level: ck.IsolationLevel
+) -> list[int]:
+    """The ends of a topic's logs, once each has a leader that tells it."""
+    asked, ends = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}, list[int]()
+
+    def told() -> bool:
+        answers = _admin(bootstrap).list_offsets(asked, isolation_level=level).values()
+        ends[:] = [answer.result(_SECONDS).offset for answer in answers]
+        return True
+
+    ask_until(told, f"the ends of {topic}")
+    return ends
+
+
+def ask_until(true: Callable[[], bool], what: str, seconds: float = _SECONDS) -> None:
+    """Ask the cluster until it says so; each question waits for an answer, so this doesn't spin.
+
+    An error that passes, as of a leader that isn't there yet, is no answer.
+    """
+    deadline, why = time.monotonic() + seconds, ""
+    while True:
+        try:
+            if true():
+                return
+        except KafkaException as error:
+            if error.args[0].code() not in AGAIN | UNKNOWN:
+                raise
+            why = f": {error}"
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}{why}"
 
 
 def _send(producer: Producer, topic: str, puts: Iterable[Put]) -> None:

@@ -91,15 +91,17 @@ class TwoBrokers:
             broker.start()
             self.until_whole()
 
-    def until_whole(self) -> None:
-        """Returns once both brokers are there, and each topic-partition has all of its replicas."""
+    def until_whole(self, *topics: str) -> None:
+        """Returns once both brokers and these topics are there, and all replicas are in sync."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
         def whole() -> bool:
             found = admin.list_topics(timeout=_SECONDS)
             every = [p for topic in found.topics.values() for p in topic.partitions.values()]
-            return len(found.brokers) == 2 and all(
-                p.leader >= 0 and len(p.isrs) == len(p.replicas) for p in every
+            return (
+                len(found.brokers) == 2
+                and found.topics.keys() >= set(topics)
+                and all(p.leader >= 0 and len(p.isrs) == len(p.replicas) for p in every)
             )
 
-        ask_until(whole, "two brokers in sync")
+        ask_until(whole, "two brokers in sync", seconds=120)
