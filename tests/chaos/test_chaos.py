@@ -5,16 +5,18 @@ window; every broken twin is caught.
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable
-from functools import partialmethod
+from functools import partial, partialmethod
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.chaos import harness
+from tests.chaos import harness, worker
 from tests.chaos.harness import THREADS, Asked, Found, Ordeal, chaos
 from tests.chaos.record import SUMS, record
 from tests.chaos.recovery import TITLE, Recovery
@@ -97,6 +99,7 @@ def test_a_window_that_hangs_ends_its_round(
     """
     monkeypatch.setattr(harness, "LIMIT", 1)
     monkeypatch.setattr(harness, "ENOUGH", 1)
+    monkeypatch.setattr(worker, "start", partial(listening, worker.start))
     monkeypatch.setattr(Ordeal, "job", partialmethod(hanging, Ordeal.job))
     found = chaos(Asked("sqlite", 1, 8, calm=True), tmp_path)
     assert not found.ok
@@ -104,6 +107,18 @@ def test_a_window_that_hangs_ends_its_round(
     assert any("did not commit" in line for line in found.wrong)
     assert any("an attempt hung" in line for line in found.wrong)
     assert "in attempt" in (tmp_path / "stderr").read_text()
+
+
+def listening(start: Callable[[Job], BaseProcess], job: Job) -> BaseProcess:
+    """An attempt that can say where it stands: before, the question would end it."""
+    process, deadline = start(job), time.monotonic() + 60
+    caught = re.compile(r"SigCgt:\s*(\w+)")
+    while True:
+        found = caught.search(Path(f"/proc/{process.pid}/status").read_text())
+        if found and int(found[1], 16) >> (worker.WHERE - 1) & 1:
+            return process
+        assert time.monotonic() < deadline, "it isn't ready to be asked"
+        process.join(0.005)
 
 
 def hanging(ordeal: Ordeal, job: Callable[..., Job], generation: int, **more: Any) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -122,10 +122,15 @@ def test_who_lets_one_wait_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_broker_that_is_down_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first words say why nothing comes, long before the question is given up."""
-    monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 1.0)
-    with waits_heard() as heard, pytest.raises(UnreachableError):
-        KafkaBroker("127.0.0.1:1", {}, patience_seconds=2.0).cluster_id()
-    said = heard.get(timeout=30).getMessage()
+    monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 3.0)
+    asked = questions(patience_seconds=60)
+    with waits_heard() as heard, ThreadPoolExecutor(1) as pool:
+
+        def told() -> str:
+            asked.admin.describe_cluster(request_timeout=60)  # without a request none connects
+            return asked.result(pool.submit(lambda: heard.get(timeout=30).getMessage()))
+
+        said = asked.ask("the cluster's id", None, told)
     assert said.startswith("Waiting for 127.0.0.1:1 to tell the cluster's id: ")
     assert "Connection refused" in said
 
@@ -276,7 +281,9 @@ def test_the_clients_log_does_not_propagate() -> None:
 
 
 @pytest.mark.slow
-def test_a_topic_that_is_unknown_for_a_moment_is_no_silence() -> None:
+def test_a_topic_that_is_unknown_for_a_moment_is_no_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """While the news of a topic may be on its way it is asked again without a word of
     retries; then there is no such topic, at once.
     """
@@ -291,7 +298,9 @@ def test_a_topic_that_is_unknown_for_a_moment_is_no_silence() -> None:
         return "it" if asked > 2 else unknown()
 
     patient = questions(patience_seconds=300)
-    assert patient.ask("the topic", "t", known_now) == "it"
+    with monkeypatch.context() as patched:
+        patched.setattr("windrow.ingest.kafka.admin_requests.NEW_TOPIC_SECONDS", 30.0)
+        assert patient.ask("the topic", "t", known_now) == "it"
     with pytest.raises(SpecError, match="no such topic"):
         patient.ask("the topic", "t", unknown)
     assert asked > 3

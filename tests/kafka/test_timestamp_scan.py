@@ -6,6 +6,8 @@ import gc
 import os
 import random
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -57,9 +59,11 @@ def seen(broker: KafkaBroker, tp: TopicPartition, start: int, stop: int) -> list
 
 def threads() -> int:
     """Of the clients, in this process."""
-    return sum(
-        path.read_text().startswith("rdk:") for path in Path("/proc/self/task").glob("*/comm")
-    )
+    count = 0
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # it has ended since
+            count += path.read_text().startswith("rdk:")
+    return count
 
 
 @pytest.fixture
@@ -136,6 +140,8 @@ def test_scans_one_after_another_are_one_consumer(
 
 def test_a_scan_asks_nothing_before_it_reads(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only one that can't go on is held against the log's start and end."""
+    # a new consumer may take longer to connect than a scan may be idle
+    monkeypatch.setattr("windrow.ingest.kafka.timestamp_scan.IDLE_SECONDS", 60.0)
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(10))
     broker, asked = counted_broker(kafka, monkeypatch)
@@ -254,7 +260,9 @@ def _open_and_close(kafka: str, tp: TopicPartition) -> None:
     CLIENTS.close()
     del broker, left
     gc.collect()
-    assert threads() == 0
+    deadline = time.monotonic() + 30
+    while threads():  # Linux lists one that was joined for a moment longer
+        assert time.monotonic() < deadline, "threads are left"
 
 
 def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> None:

@@ -37,8 +37,9 @@ class OnKafka(ReaderContract):
     way: ClassVar[str]
 
     @pytest.fixture(autouse=True)
-    def _address(self, kafka: str) -> None:
+    def _address(self, kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bootstrap = kafka
+        monkeypatch.setattr("windrow.ingest.source.reader.cursor.APART_SECONDS", 0.125)
 
     def _reader(
         self, plan: ReadPlan, isolation: Isolation = "read_committed", **bounds: Any
@@ -55,6 +56,9 @@ class OnKafka(ReaderContract):
 
     def impatient(self, broker: Broker, plan: ReadPlan) -> Reader:
         return self._reader(plan, stall_seconds=0.5)
+
+    def patient(self, broker: Broker, plan: ReadPlan) -> Reader:
+        return self._reader(plan, stall_seconds=30)
 
     def dirty(self, broker: Broker, plan: ReadPlan) -> Reader:
         return self._reader(plan, "read_uncommitted")
