@@ -430,7 +430,7 @@ def interim(handler: BaseHTTPRequestHandler) -> None:
 def test_a_slow_answer_ends(slow: Callable[[BaseHTTPRequestHandler], None], folder: Path) -> None:
     """One time for all tries of a request, whatever comes meanwhile."""
     with serving(lambda _: Reply(worse=slow)) as service:
-        step = lookup(folder, service, timeout="600ms", concurrency=1)
+        step = lookup(folder, service, timeout="2s", concurrency=1)
         with pytest.raises(UnreachableError, match="gives no answer that can be used"):
             apply(step, decoded(VISITS))
         assert 1 < len(service.asked) < 6

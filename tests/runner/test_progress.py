@@ -68,7 +68,7 @@ def test_a_file_that_says_nothing_costs_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["k-d"]
 
 
-def test_a_place_that_fails_costs_nothing() -> None:
+def test_a_place_that_fails_costs_nothing(now: Now) -> None:
     """The worker's file can't be written, the driver can't look, the end can't be told: the task
     goes on, and what it waits for is said where it is.
     """
@@ -89,6 +89,7 @@ def test_a_place_that_fails_costs_nothing() -> None:
     with of.told(SPLITS, "Reading", tell), of.of(SPLITS[0]) as reached:
         said = log.makeRecord(log.name, logging.WARNING, __file__, 1, "a lock", (), None)
         heard += [said.getMessage()] if log.filter(said) else []
+        now.seconds = 1.0
         reached(150)
     with ReadProgress("j", None, 0.001).told(SPLITS, "Reading", tell):
         assert [told.get(timeout=60).text for _ in range(2)] == ["Reading, for 0:00:00 by now"] * 2

@@ -304,7 +304,7 @@ def test_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
             with closing(ConnectedSpark(place)) as spark:
                 assert names(spark) == SPLITS
         for process in (command, *command.children(recursive=True)):
-            with suppress(psutil.ZombieProcess):  # a worker that has ended
+            with suppress(psutil.NoSuchProcess):  # a worker that has ended
                 assert SECRET not in " ".join(process.cmdline())
 
 
