@@ -144,7 +144,7 @@ def test_no_value_of_any_type_is_changed_by_another_writer(
     """
     for file in (Path(sink.uri) / "data").rglob("*.parquet"):
         again = io.BytesIO()
-        pq.write_table(pq.read_table(file), again, **written)
+        pq.write_table(pq.read_table(file, partitioning=None), again, **written)
         sums = [
             sum(map(checksum, batches_in(pa.BufferReader(source)))) % 2**64
             for source in (file.read_bytes(), again.getvalue())

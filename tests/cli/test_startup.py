@@ -61,6 +61,7 @@ finally:
 
 FRAME = {
     "typer",
+    "click",  # older typers' own
     "rich",
     "msgspec",
     "typing_extensions",
