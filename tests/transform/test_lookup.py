@@ -98,9 +98,21 @@ def _anew(folder: Path, rows: pa.Table) -> None:
     _to_delta(folder, rows)
 
 
+def _to_emptied_delta(folder: Path, rows: pa.Table) -> None:
+    DeltaTable.create(folder, rows.schema, mode="ignore")
+    _to_delta(folder, rows)
+
+
+def _restored(folder: Path, rows: pa.Table) -> None:
+    """The backup of before the newest version comes back, and is written to."""
+    (folder / "_delta_log" / f"{1:020}.json").unlink()
+    _to_delta(folder, rows)
+
+
 STORES = {
     "delta": Store(lambda folder: {"table": str(folder)}, _to_delta, _vacuumed),
     "delta-anew": Store(lambda folder: {"table": str(folder)}, _to_delta, _anew),
+    "delta-restored": Store(lambda folder: {"table": str(folder)}, _to_emptied_delta, _restored),
     "iceberg": Store(
         lambda folder: {"table": "lake.customers", "warehouse": str(folder)},
         _to_iceberg,
@@ -182,7 +194,9 @@ def test_a_pinned_version_answers_the_same_later(store: Store, tmp_path: Path) -
 
 
 def test_a_version_that_is_gone_is_refused(store: Store, tmp_path: Path) -> None:
-    """Vacuumed, or of a table that was made anew at the same place: with the way out."""
+    """Vacuumed, or of a table that was made anew at the same place, or that came back from a backup
+    and has another version of the same number: with the way out.
+    """
     store.write(tmp_path / "t", CUSTOMERS)
     lookup = Lookup(
         "customers", (("customer", "id"),), (("name", "who"),), source(store, tmp_path / "t")

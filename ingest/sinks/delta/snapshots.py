@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from deltalake import DeltaTable
 from pyarrow.dataset import ParquetFragmentScanOptions
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
-from windrow.ingest.sinks.delta.table import load, reason, refuse_unreadable_rows
+from windrow.ingest.sinks.delta.table import listed, load, reason, refuse_unreadable_rows
 from windrow.ingest.sinks.filesystem import to_check, waiting_for_storage
 
 _STREAMED: dict[str, Any] = {
@@ -28,9 +29,11 @@ _STREAMED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class DeltaSnapshots:
-    """A Delta table. Its versions are written `number@table`, with the table's own id.
+    """A Delta table. Its versions are written `number@table/files`.
 
-    A table that was made anew at its place has other versions.
+    They have the table's own id, and a digest of the names of the version's files. So a table
+    that was made anew at its place has other versions, and one that came back from a backup and
+    was written to since has another version of the same number.
     """
 
     place: str
@@ -96,11 +99,16 @@ class DeltaSnapshots:
         return table
 
     def _gone(self, version: str) -> RefusedError:
-        number, _, of = version.partition("@")
+        number, _, of = version.partition("/")[0].partition("@")
         what = f"version {number} of the Delta table {self.place} (id {of}) can't be read any more"
-        do = "It was vacuumed, its log was cleaned up, or the table was made anew."
+        do = (
+            "It was vacuumed, its log was cleaned up, or the table was made anew or came back from"
+            " a backup."
+        )
         return RefusedError(what, "setup", do)
 
 
 def _name(table: DeltaTable) -> str:
-    return f"{table.version()}@{table.metadata().id}"
+    names = "\n".join(sorted(listed(table)["path"].to_pylist()))
+    files = hashlib.sha256(names.encode()).hexdigest()[:12]
+    return f"{table.version()}@{table.metadata().id}/{files}"
