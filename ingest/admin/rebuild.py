@@ -16,7 +16,7 @@ import msgspec
 from windrow.ingest.errors import IdentityError, OwnerError, SpecError
 from windrow.ingest.model.boundary import Boundary, Mark
 from windrow.ingest.model.label import Label, label_text
-from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.owner import LEDGER_ANEW, TableOwner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.tiling import difference, same_source, stop_start_difference
 from windrow.ingest.ports.ledger import Ledger
@@ -234,10 +234,10 @@ def _disagreement(boundary: Boundary, how: str) -> IdentityError:
     return IdentityError(what, "ledger", "Nothing was rebuilt. Run windrow verify.")
 
 
-def _contradiction(what: str) -> IdentityError:
-    return IdentityError(
+def _contradiction(what: str) -> OwnerError:
+    return OwnerError(
         f"The ledger contradicts the table's receipts: {what}",
         "ledger",
-        "Set `state` to the ledger that the table was begun with; or to one that doesn't exist yet,"
-        " and rebuild that.",
+        "If the ledger that the table was begun with is there, set `state` to it. Else:"
+        f" {LEDGER_ANEW}",
     )

@@ -8,6 +8,7 @@ import msgspec
 
 from windrow.ingest.admin.findings import Finding, Level
 from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop
@@ -99,34 +100,34 @@ def compare_ledger(receipt: Receipt, entries: LedgerEntries, identity: str | Non
 
     `identity`: the ledger's id; None: it isn't compared.
     """
-    problems: list[tuple[Level, str]] = []
+    problems: list[tuple[Level, str, str]] = []
     if identity is not None and receipt.ledger != identity:
-        problems.append(("wrong", f"committed by ledger {receipt.ledger}, this one is {identity}"))
+        what = f"committed by ledger {receipt.ledger}, this one is {identity}"
+        problems.append(("wrong", what, LEDGER_ANEW))
     for name, frozen, used in (
         ("start", entries.start, receipt.plan.start),
         ("end", entries.stop, receipt.plan.stop),
     ):
         if frozen is None:
-            problems.append(("wrong", f"the boundary at its {name} is missing in the ledger"))
+            what = f"the boundary at its {name} is missing in the ledger"
+            problems.append(("wrong", what, REBUILD))
         elif difference(frozen, used):
-            problems.append(
-                (
-                    "wrong",
-                    f"the boundary at its {name} differs in the ledger: {difference(frozen, used)}",
-                )
-            )
-    if entries.plan is None or entries.plan.digest != receipt.digest:
-        how = "is missing" if entries.plan is None else "differs"
-        problems.append(("wrong", f"its plan {how} in the ledger"))
-    if entries.end != receipt.stop:
-        how = "is missing" if entries.end is None else "differs"
-        problems.append(("wrong", f"the end in window.stop {how} in the ledger"))
+            what = f"the boundary at its {name} differs in the ledger: {difference(frozen, used)}"
+            problems.append(("wrong", what, LEDGER_ANEW))
+    if entries.plan is None:
+        problems.append(("wrong", "its plan is missing in the ledger", REBUILD))
+    elif entries.plan.digest != receipt.digest:
+        problems.append(("wrong", "its plan differs in the ledger", LEDGER_ANEW))
+    if entries.end is None and receipt.stop is not None:
+        problems.append(("wrong", "the end in window.stop is missing in the ledger", REBUILD))
+    elif entries.end != receipt.stop:
+        problems.append(("wrong", "the end in window.stop differs in the ledger", LEDGER_ANEW))
     if entries.receipt is None or entries.receipt.generation < receipt.generation:
         # A run that died after its commit leaves this behind; it does no harm.
-        problems.append(("info", "the ledger's copy of the receipt is missing or older"))
+        what = "the ledger's copy of the receipt is missing or older"
+        problems.append(("info", what, REBUILD))
     elif entries.receipt != receipt:
         newer = entries.receipt.generation > receipt.generation
-        problems.append(
-            ("wrong", f"the ledger's copy of the receipt {'is newer' if newer else 'differs'}")
-        )
-    return [Finding(level, "ledger", what, REBUILD, receipt.window.key) for level, what in problems]
+        what = f"the ledger's copy of the receipt {'is newer' if newer else 'differs'}"
+        problems.append(("wrong", what, REBUILD))
+    return [Finding(level, "ledger", what, do, receipt.window.key) for level, what, do in problems]

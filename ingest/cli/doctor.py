@@ -48,6 +48,7 @@ from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
     paused,
+    refuse_other_end,
     refuse_other_table,
     refuse_restored,
     refuse_unusable_table,
@@ -361,6 +362,8 @@ def _windows(pipeline: Pipeline) -> Check:
     damaged fails the check.
     """
     series = unbroken(committed.receipt for committed in pipeline.sink.receipts())
+    for _, newest in series[-1:]:
+        refuse_other_end(pipeline.ledger, newest)
     if pipeline.spec.window.is_batch:
         refuse_restored(pipeline)
     elif lost := lost_windows(pipeline):

@@ -31,6 +31,7 @@ from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
     paused,
+    refuse_other_end,
     refuse_other_table,
 )
 from windrow.ingest.runner.stop import DONE, bounded_source, still_to_come
@@ -99,6 +100,8 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
     newest = series[-1][1] if series else None
     if newest is None:
         refuse_other_table(pipeline)
+    else:
+        refuse_other_end(pipeline.ledger, newest)
     reached = None if newest is None else next_start_after(pipeline.ledger, newest)
     unread = lag(
         pipeline.broker, bounded_source(pipeline.spec, pipeline.ledger), reached, pipeline.now()

@@ -28,7 +28,8 @@ from windrow.ingest.errors import (
     needing,
     see_runbook,
 )
-from windrow.ingest.ledger.entries import ITSELF, REBUILD, TABLE
+from windrow.ingest.ledger.entries import ITSELF, TABLE
+from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.paths import home
 from windrow.ingest.settings.secrets import masked
@@ -130,7 +131,7 @@ class Database:
             raise SpecError(
                 f"The ledger {self.name} was made by another version of windrow",
                 "ledger",
-                f"Use that version. Or, if this one reads the table: {REBUILD}"
+                f"Use that version. Or, if this one reads the table: {LEDGER_ANEW}"
                 + see_runbook("upgrade"),
             )
         return TABLE.name in names
@@ -144,7 +145,9 @@ class Database:
             # SQLite's class for "not a database" and "malformed"
             if type(error) is DatabaseError and self.engine.dialect.name == "sqlite":
                 raise DamagedError(
-                    f"The ledger {self.name} is damaged: {self._reason(error)}", "ledger", REBUILD
+                    f"The ledger {self.name} is damaged: {self._reason(error)}",
+                    "ledger",
+                    LEDGER_ANEW,
                 ) from error
             advice = tls_advice(str(error.orig)) if self.file is None else None
             if advice is not None:

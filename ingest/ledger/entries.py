@@ -42,6 +42,7 @@ from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.label import Label
 from windrow.ingest.model.lookup import Pin
+from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
@@ -65,12 +66,6 @@ TABLE = Table(
     Column("recorded", Text, nullable=False),
 )
 """The number in its name is the version of the form; ledgers of other forms are refused."""
-
-REBUILD = (
-    "Set `state` to another path or database (a file can be moved away instead), and run `windrow"
-    " doctor SPEC --rebuild-ledger`: all that committed windows stand on comes back from the"
-    " table's receipts. Rebases that no window began at, and a pause, have to be recorded again."
-)
 
 ITSELF = ""
 """The pipeline of the entries about the ledger itself; no pipeline has such an id."""
@@ -229,7 +224,7 @@ class Entries:
                 f"The ledger {self.ledger} holds a {kind.name} of pipeline {self.pipeline} that"
                 " can't be read"
             )
-            raise DamagedError(what, "ledger", REBUILD) from error
+            raise DamagedError(what, "ledger", LEDGER_ANEW) from error
 
     def _run(self, kind: Kind[Any, Any], statement: Executable, **more: object) -> Any:
         assert self.connection is not None

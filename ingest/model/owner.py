@@ -14,6 +14,16 @@ OTHER_LEDGER = (
     " table. Else set state (or WINDROW_STATE) to it."
 )
 
+LEDGER_ANEW = (
+    "Set `state` to another path or database (a file can be moved away instead), and run windrow"
+    " doctor SPEC --rebuild-ledger: all that committed windows stand on comes back from the"
+    " table's receipts. Rebases that no window began at, and a pause, have to be recorded again."
+)
+"""The advice where a ledger has entries that differ from the table's receipts.
+
+No entry is ever overwritten, so such a ledger can't be rebuilt in its place.
+"""
+
 
 class TableOwner(msgspec.Struct, frozen=True):
     """The pipeline, the ledger and the grid that a table belongs to.

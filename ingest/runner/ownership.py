@@ -20,8 +20,10 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.label import label_text, number_of
-from windrow.ingest.model.owner import refuse_other_owner
+from windrow.ingest.model.owner import LEDGER_ANEW, refuse_other_owner
 from windrow.ingest.model.pause import Pause
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.tiling import difference
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
@@ -264,8 +266,8 @@ def refuse_restored(pipeline: Pipeline) -> None:
        in no window.
 
     Raises:
-        OwnerError: one of them is older than the other; it names the command that
-            brings them together.
+        OwnerError: one of them is older than the other, or they cut the newest batch at
+            different offsets; it says what brings them together.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     newest = ledger.newest(spec.id)
@@ -281,6 +283,8 @@ def refuse_restored(pipeline: Pipeline) -> None:
             "windrow doctor SPEC --rebuild-ledger rebuilds it from the table's receipts. Nothing"
             " was read.",
         )
+    for receipt in ledger.recorded(spec.id, 1):
+        refuse_other_end(ledger, receipt)
     lost = lost_windows(pipeline)
     if lost:
         refuse_empty_table(pipeline)
@@ -290,6 +294,25 @@ def refuse_restored(pipeline: Pipeline) -> None:
             _remedy(pipeline, lost),
         )
     return None
+
+
+def refuse_other_end(ledger: Ledger, receipt: Receipt) -> None:
+    """Checks that the ledger knows the end of a committed window as the receipt has it.
+
+    1. A run plans a window, and is stopped.
+    2. The ledger is lost, and made anew; another run freezes the window's end elsewhere.
+    3. The first run wakes, and commits.
+
+    Raises:
+        OwnerError: it knows another one, at which the next window would begin.
+    """
+    frozen = ledger.boundary(receipt.window.pipeline, receipt.window.end)
+    how = None if frozen is None else difference(frozen, receipt.plan.stop)
+    if how:
+        what = (
+            f"Window {receipt.window.key} ends elsewhere by the ledger than by its receipt: {how}"
+        )
+        raise OwnerError(what, "plan", LEDGER_ANEW)
 
 
 def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:

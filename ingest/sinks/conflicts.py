@@ -9,11 +9,16 @@ import msgspec
 from windrow.ingest.errors import OverlapError, OwnerError, RefusedError
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.grid import neighbours
-from windrow.ingest.model.owner import TableOwner, refuse_other_owner
+from windrow.ingest.model.owner import LEDGER_ANEW, TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.tiling import comparable
 from windrow.ingest.model.window import Window
+
+_TWO_LEDGERS = (
+    "Nothing was committed. Run the window again, which plans it anew. If it is refused again, the"
+    f" ledger isn't the one that the table was written by. {LEDGER_ANEW}"
+)
 
 
 class TableView(msgspec.Struct, frozen=True):
@@ -79,11 +84,7 @@ def already_committed(receipt: Receipt, committed: Committed | None) -> Committe
             f"window {key} is committed already (generation {newest.generation}) under another"
             f" plan: digest {newest.digest[:12]} in the table, {receipt.digest[:12]} here"
         )
-        do = (
-            "The plan changed after the commit. Restore the frozen plan from the table: windrow"
-            " doctor SPEC --rebuild-ledger."
-        )
-        raise RefusedError(what, "commit", do)
+        raise RefusedError(what, "commit", _TWO_LEDGERS)
     if newest.generation >= proposed:
         return committed
     if newest.generation + 1 < proposed:
@@ -124,11 +125,9 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
                     f"offsets {first} to {min(hit.stop, theirs.stop)} (exclusive) of window"
                     f" {plan.window.key} are already committed under window {other.window.key}"
                 )
-                do = (
-                    "Windows of one table never share messages; was the ledger lost? Run windrow"
-                    " doctor SPEC --rebuild-ledger."
+                raise OverlapError(
+                    what, "commit", _TWO_LEDGERS, split.topic, split.partition, first
                 )
-                raise OverlapError(what, "commit", do, split.topic, split.partition, first)
 
 
 def adjacent(receipt: Receipt) -> tuple[Window | None, Window]:
@@ -176,11 +175,7 @@ def _refuse_other_cut(plan: Plan, other: Receipt, stop: Boundary, start: Boundar
                 f"window {plan.window.key} is cut {_at(mine)} where the committed window"
                 f" {other.window.key} is cut {_at(theirs)}: they were planned by two ledgers"
             )
-            do = (
-                "Nothing was committed. Run the window again; if it is refused again: windrow"
-                " doctor SPEC --rebuild-ledger."
-            )
-            raise OwnerError(what, "commit", do, tp.topic, tp.partition, mine)
+            raise OwnerError(what, "commit", _TWO_LEDGERS, tp.topic, tp.partition, mine)
 
 
 def _at(offset: int | None) -> str:

@@ -21,6 +21,8 @@ RUN = f"windrow run SPEC --window {COMMITTED}"
 LEDGER = Path(".windrow/state.db")
 OF = "windrow_ledger_2 WHERE kind = '{}'"
 SET = "UPDATE windrow_ledger_2 SET value = replace(value, '{}', '{}') WHERE kind = '{}'"
+CUT, CUT_BEHIND = (SET.format('"offset":6', f'"offset":{n}', "boundary") for n in (5, 7))
+"""The newest boundary is cut elsewhere than the window that ends there."""
 REBUILD = Step("windrow doctor SPEC --rebuild-ledger")
 AWAY = Step("a file can be moved away instead", lambda _w, _m: LEDGER.unlink())
 ELSEWHERE = Step(
@@ -73,13 +75,6 @@ def older(world: SqliteWorld) -> None:
     world.restores()
 
 
-def refused_rebuild(world: SqliteWorld) -> None:
-    """The rebuild that was named is refused, and names another step."""
-    assert world.types("windrow doctor SPEC --rebuild-ledger") == 1
-
-
-TRIED = Step("windrow doctor SPEC --rebuild-ledger", lambda w, _: refused_rebuild(w))
-
 ROWS = [
     Advice(
         "lost ledger",
@@ -125,7 +120,7 @@ ROWS = [
         for harm, says, steps in [
             (f"DELETE FROM {OF.format('plan')}", "its plan is missing in the ledger", [REBUILD]),
             (f"DELETE FROM {OF.format('boundary')}", "is missing in the ledger", [REBUILD]),
-            (f"DELETE FROM {OF.format('identity')}", "this one is", [TRIED, ELSEWHERE, REBUILD]),
+            (f"DELETE FROM {OF.format('identity')}", "this one is", [ELSEWHERE, REBUILD]),
             (
                 SET.format('"dead":1', '"dead":2', "receipt"),
                 "the ledger's copy of the receipt differs",
@@ -135,8 +130,19 @@ ROWS = [
             (
                 SET.format('"stop":3', '"stop":2', "plan"),
                 "its plan differs in the ledger",
-                [TRIED, ELSEWHERE, REBUILD],
+                [ELSEWHERE, REBUILD],
             ),
+            (CUT, "the boundary at its end differs in the ledger", [ELSEWHERE, REBUILD]),
+        ]
+    ),
+    *(
+        Advice(f"a boundary elsewhere: {says}", ledger(cut), command, says, [ELSEWHERE, REBUILD])
+        for cut, command, says in [
+            (CUT, "windrow lag SPEC", "ends elsewhere by the ledger"),
+            (CUT_BEHIND, "windrow doctor SPEC", "ends elsewhere by the ledger"),
+            (CUT, "windrow doctor SPEC --rebuild-ledger", "contradicts the table's receipts"),
+            (CUT, f"windrow run SPEC --window {hour(2)}", "are already committed under window"),
+            (CUT_BEHIND, f"windrow run SPEC --window {hour(2)}", "is cut at offset 7 where"),
         ]
     ),
     Advice(

@@ -4,10 +4,13 @@ says, on each kind of store.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,6 +156,38 @@ def test_an_older_ledger(store: Store) -> None:
     checks = {c["name"]: c for c in store.stage.json("doctor", store.stage.spec, code=1)["checks"]}
     assert checks["windows"]["level"] == "fail"
     store.stage.json("doctor", store.stage.spec, "--rebuild-ledger")
+    assert len(store.run("--drain")["windows"]) == 1
+    store.holds_all()
+
+
+def test_a_ledger_that_cuts_a_batch_elsewhere(stage: Stage) -> None:
+    """After another run had cut the batch anew in a ledger that was lost, nothing is read before
+    the ledger is made anew, as the message says; lag doesn't count from the wrong cut.
+    """
+    stage.write(window="grid: batch")
+    store = folder_store(stage, "delta")
+    store.batches(2)
+    state = stage.folder / ".windrow" / "state.db"
+    with closing(sqlite3.connect(state, isolation_level=None)) as database:
+        ((key, value),) = database.execute(
+            "SELECT key, value FROM windrow_ledger_2 WHERE kind = 'boundary' ORDER BY key DESC"
+            " LIMIT 1"
+        )
+        moved = json.loads(value)
+        moved["marks"][0]["offset"] += 1
+        database.execute(
+            "UPDATE windrow_ledger_2 SET value = ? WHERE kind = 'boundary' AND key = ?",
+            (json.dumps(moved), key),
+        )
+    stage.produce(4, b'{"id": 3}', b'{"id": 4}')
+    for words in ("run", "plan", "lag"):
+        said = stage.json(words, stage.spec, code=1)["error"]["message"]
+        assert "batch-000000001 ends elsewhere by the ledger than by its receipt" in said
+        assert f"moved away instead), and run windrow doctor {stage.spec} --rebuild-ledger" in said
+    checks = {c["name"]: c for c in stage.json("doctor", stage.spec, code=1)["checks"]}
+    assert checks["windows"]["level"] == "fail"
+    state.rename(stage.folder / "away.db")
+    stage.json("doctor", stage.spec, "--rebuild-ledger")
     assert len(store.run("--drain")["windows"]) == 1
     store.holds_all()
 
