@@ -327,8 +327,8 @@ def _begin(
         return committed, []
     for window in (w for w in wanted if found[w] is None and not request.again):
         refuse_lost_receipt(pipeline, window)
+    pipeline.engine.start()  # it takes seconds, in which the schema is loaded and windows planned
     refuse_unready(pipeline)
-    pipeline.engine.start()  # it takes seconds, in which the windows are planned
     pipeline.sink.prepare(
         pipeline.owner(), [w.key for w in wanted if request.replace and found[w] is not None]
     )
