@@ -25,6 +25,7 @@ from windrow.ingest.observers.prometheus import observer_of
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.runner.next_start import next_start_after
+from windrow.ingest.runner.ownership import refuse_other_end
 from windrow.ingest.runner.stop import bounded_source
 from windrow.ingest.source.enumerator.topics import OffsetSnapshot
 
@@ -100,6 +101,8 @@ def _behind(
     selection = spec.source.selection()
     logs = {tp: log for tp, log in seen.logs.items() if selects(selection, tp)}
     newest = ledger.recorded(spec.id, 1)
+    for receipt in newest:
+        refuse_other_end(ledger, receipt)
     start = next_start_after(ledger, newest[-1]) if newest else None
     read = msgspec.structs.replace(seen, logs=logs)
     unread = lag(broker, bounded_source(spec, ledger), start, clock.now(), read)

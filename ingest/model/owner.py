@@ -19,7 +19,7 @@ LEDGER_ANEW = (
     " doctor SPEC --rebuild-ledger: all that committed windows stand on comes back from the"
     " table's receipts. Rebases that no window began at, and a pause, have to be recorded again."
 )
-"""The advice where a ledger has entries that differ from the table's receipts.
+"""The advice where a ledger can't be read, or has entries that differ from the table's receipts.
 
 No entry is ever overwritten, so such a ledger can't be rebuilt in its place.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -117,7 +119,8 @@ def test_lag_and_head_are_numbers_of_each_observation(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An observation has where the topic ends and how far the table is behind, as numbers,
-    which Dagster plots; without the ledger it has the rest.
+    which Dagster plots; without the ledger, or with one that cuts a committed window elsewhere, it
+    has the rest.
     """
     world.fill(3)
     seen = []
@@ -126,6 +129,14 @@ def test_lag_and_head_are_numbers_of_each_observation(
         [event] = observed(world).values()
         seen.append([event.metadata[name].value for name in ("head", "lag_records")])
     assert seen == [[180, 180], [180, 120], [180, 0]]
+    file = world.spec.state_url().removeprefix("sqlite:///")
+    with closing(sqlite3.connect(file, isolation_level=None)) as ledger:
+        ledger.execute(
+            "UPDATE windrow_ledger_2 SET value = replace(value, '\"offset\":90', '\"offset\":91')"
+            " WHERE kind = 'boundary'"
+        )
+    [event] = observed(world).values()
+    assert ("lag_records" in event.metadata, event.metadata["head"].value) == (False, 180)
     monkeypatch.setattr(LedgerState, "ledger", away)
     [event] = observed(world).values()
     assert ("lag_records" in event.metadata, event.metadata["head"].value) == (False, 180)
