@@ -218,14 +218,14 @@ def declared_columns(spec: PipelineSpec) -> Columns:
 def _dependencies(spec: PipelineSpec, engine: Engine | None = None) -> Dependencies:
     """Makes what the spec names."""
     from windrow.ingest.ledger.sql import open_ledger
-    from windrow.ingest.runner.spark.cluster import launch_early, spark_session
+    from windrow.ingest.runner.spark.cluster import launch_early, spark_context
     from windrow.ingest.runner.spark.engine import SparkEngine
 
     return Dependencies(
         reach(spec.cluster, spec.source.isolation),
         open_ledger(spec.state_url()),
         lambda rows: _table(spec, rows),
-        engine or SparkEngine(spark_session, launch_early),
+        engine or SparkEngine(spark_context, launch_early),
         (
             None
             if spec.dead_letters is None

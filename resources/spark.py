@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr, model_validator
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
-from windrow.ingest.runner.spark.cluster import launch_early, spark_session
+from windrow.ingest.runner.spark.cluster import launch_early, spark_context
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.runner.spark.java import end_unused
+from windrow.ingest.runner.spark.jobs import session_of
 from windrow.ingest.runner.spark.local import MASTER
 
 
@@ -40,7 +41,7 @@ class Spark(LazyPySparkResource):
             " SPARK_CONNECT_AUTHENTICATE_TOKEN."
         ),
     )
-    _own: bool = PrivateAttr(default=False)
+    _own: SparkContext | None = PrivateAttr(default=None)
     _connected: ConnectedSpark | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -57,8 +58,7 @@ class Spark(LazyPySparkResource):
         if self.connect is not None:
             self._spark_session = self._server(self.connect).session()
         elif self._spark_session is None:
-            self._own = SparkSession.getActiveSession() is None
-            self._spark_session = spark_session(self.master, self.spark_config)
+            self._spark_session = session_of(self._context())
 
     def engine(self) -> SparkEngine:
         """The engine that runs the tasks.
@@ -68,9 +68,15 @@ class Spark(LazyPySparkResource):
         """
         if self.connect is not None:
             return SparkEngine(self._server(self.connect).session)
-        return SparkEngine(
-            lambda: self.spark_session, lambda: launch_early(self.master, self.spark_config)
-        )
+        return SparkEngine(self._context, lambda: launch_early(self.master, self.spark_config))
+
+    def _context(self) -> SparkContext:
+        # everything public would make one
+        is_new = SparkContext._active_spark_context is None  # noqa: SLF001
+        context = spark_context(self.master, self.spark_config)
+        if is_new:
+            self._own = context
+        return context
 
     def _server(self, address: str) -> ConnectedSpark:
         if self._connected is None:
@@ -78,11 +84,11 @@ class Spark(LazyPySparkResource):
         return self._connected
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Stops the session if this run started it."""
+        """Stops Spark if this run started it."""
         del context
-        session: Any = self._spark_session
-        if session is not None and self._own:
-            session.stop()
+        if self._own is not None:
+            self._own.stop()
+            self._own = None
         if self._connected is not None:
             self._connected.close()
             self._connected = None

@@ -70,9 +70,9 @@ def spark() -> Iterator[SparkSession]:
     """The process's one Spark session, on two threads and with four tries a task, with
     the settings that windrow runs with.
     """
-    from windrow.ingest.runner.spark.local import local_session
+    from windrow.ingest.runner.spark.cluster import spark_session
 
-    session = local_session("local[2,4]")
+    session = spark_session("local[2,4]")
     yield session
     session.stop()
 

@@ -70,7 +70,7 @@ def engine_at(options: SparkOptions) -> Iterator[SparkEngine | None]:
     if options.connect is None and options.master is None and not options.properties:
         yield None
         return
-    from windrow.ingest.runner.spark.cluster import launch_early, spark_session
+    from windrow.ingest.runner.spark.cluster import launch_early, spark_context
     from windrow.ingest.runner.spark.connect import ConnectedSpark
     from windrow.ingest.runner.spark.engine import SparkEngine
     from windrow.ingest.runner.spark.local import MASTER
@@ -80,4 +80,4 @@ def engine_at(options: SparkOptions) -> Iterator[SparkEngine | None]:
             yield SparkEngine(spark.session)
         return
     place = options.master or MASTER, options.properties
-    yield SparkEngine(lambda: spark_session(*place), lambda: launch_early(*place))
+    yield SparkEngine(lambda: spark_context(*place), lambda: launch_early(*place))

@@ -64,12 +64,12 @@ def measure(way: str) -> None:
     from windrow.ingest.runner.spark.engine import SparkEngine
 
     if way in COLD:
-        from windrow.ingest.runner.spark.local import local_session
+        from windrow.ingest.runner.spark.cluster import spark_context
 
         more = {} if way == "archive" else {"spark.driver.extraJavaOptions": JAVA}
         print(
             json.dumps(
-                [_until_first(SparkEngine(lambda: local_session("local[2,4]", more)), begun)]
+                [_until_first(SparkEngine(lambda: spark_context("local[2,4]", more)), begun)]
             )
         )
         return

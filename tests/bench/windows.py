@@ -33,8 +33,8 @@ from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.run_windows import run_windows
+from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.engine import SparkEngine
-from windrow.ingest.runner.spark.local import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +87,7 @@ def spec_in(folder: Path, bootstrap: str, grid: str) -> PipelineSpec:
 
 def pipeline_in(folder: Path, bootstrap: str, grid: str, session: SparkSession) -> Pipeline:
     """The same, assembled."""
-    return assemble(spec_in(folder, bootstrap, grid), SparkEngine(lambda: session))
+    return assemble(spec_in(folder, bootstrap, grid), SparkEngine(lambda: session.sparkContext))
 
 
 def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> float:
@@ -165,7 +165,7 @@ def main() -> None:
         EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker,
     ):
         fill(broker.bootstrap, n, options.messages, options.partitions)
-        session = local_session("local[2]")
+        session = spark_session("local[2]")
         minutes = [Window("bench", FIRST + i * MINUTE, FIRST + (i + 1) * MINUTE) for i in range(n)]
         day = [Window("bench", FIRST, FIRST + timedelta(days=1))]
         warm, whole = (

@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 import typer
 from windrow.ingest.cli.output import command_output
-from windrow.ingest.runner.spark.local import local_session
+from windrow.ingest.runner.spark.cluster import spark_context
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.model.plan import Split
 from tests.runner.spark.tasks import WaitsForEver
@@ -35,7 +35,7 @@ from tests.runner.spark.tasks import WaitsForEver
 try:
     with command_output(json=False, debug=False):
         splits = [Split("t", p, 0, 1) for p in range(2)]
-        list(SparkEngine(local_session).run(WaitsForEver(Path(sys.argv[1])), splits))
+        list(SparkEngine(spark_context).run(WaitsForEver(Path(sys.argv[1])), splits))
 except typer.Exit as end:
     sys.exit(end.exit_code)
 """

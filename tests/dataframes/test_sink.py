@@ -246,9 +246,9 @@ class TestOnSpark:
 WRITE = """
 import sys
 import windrow
-from windrow.ingest.runner.spark.local import local_session
+from windrow.ingest.runner.spark.cluster import spark_session
 spec, batch, first, last = sys.argv[1:]
-spark = local_session("local[2,4]")
+spark = spark_session("local[2,4]")
 spark.dataSource.register(windrow.WindrowKafka)
 rows = spark.range(int(first), int(last)).repartition(3)
 rows.write.format("windrow-kafka").option("spec", spec).option("batch", batch).mode("append").save()

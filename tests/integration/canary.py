@@ -79,7 +79,7 @@ def main(
 
     made = load_spec(spec)
     engine.sent = kept
-    pipeline = assemble(made, engine.SparkEngine(lambda: session))
+    pipeline = assemble(made, engine.SparkEngine(lambda: session.sparkContext))
     if spoil is not None:
         spoil.write_text(spoil.read_text().strip() + WRONG)
     [asked] = windows_named(made, window)

@@ -77,7 +77,7 @@ def place(kafka: str, topic: str, tmp_path: Path) -> Any:
 @pytest.fixture
 def on_spark(spark: SparkSession) -> Any:
     """The pipeline of a place, with tasks on the tests' session."""
-    return lambda place: assemble(place.spec(), SparkEngine(lambda: spark))
+    return lambda place: assemble(place.spec(), SparkEngine(lambda: spark.sparkContext))
 
 
 def ran(pipeline: Pipeline, place: Place, n: int = 1) -> Result:

@@ -38,7 +38,7 @@ def place(kafka: str, tmp_path: Path) -> Place:
 def engine(request: pytest.FixtureRequest) -> Engine:
     if request.param == "session":
         session = request.getfixturevalue("spark")
-        return SparkEngine(lambda: session)
+        return SparkEngine(lambda: session.sparkContext)
     return SparkEngine(ConnectedSpark(request.getfixturevalue("spark_server")).session)
 
 

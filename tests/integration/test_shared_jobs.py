@@ -71,7 +71,8 @@ def test_workers_die_in_a_shared_job(
     folder.mkdir()
     chosen = dice.sample([(n, p) for n in range(HOURS) for p in range(PARTITIONS)], splits)
     deadly = {n * 1000 + p + PARTITIONS * dice.randrange(EACH - 1): deaths for n, p in chosen}
-    pipeline = assemble(place.spec(), SparkEngine(lambda: spark), Deadly(folder, deadly))
+    engine = SparkEngine(lambda: spark.sparkContext)
+    pipeline = assemble(place.spec(), engine, Deadly(folder, deadly))
     assert backfill(place, pipeline) == [False] * HOURS
     assert len(list(folder.iterdir())) == splits * deaths
     counts = {c.receipt.window: c.receipt.counts for c in pipeline.sink.receipts()}

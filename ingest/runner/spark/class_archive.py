@@ -2,7 +2,7 @@
 
 With it a run's first task begins after 3.8 s, without it after 6.9 s
 (`tests/bench/startup.py`). `make_archive` makes it once for each environment, and every
-`local_session` uses it after that. It lies in the environment itself, under a name made
+local Spark uses it after that. It lies in the environment itself, under a name made
 of all that it depends on, so that another Spark or another Java never meets it.
 
 Source: JEP 350, "Dynamic CDS Archives".
@@ -13,14 +13,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import Any, TypeVar
 
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.runner.spark.local import JAVA, QUIET, archive_path, local_session
+from windrow.ingest.runner.spark.cluster import spark_session
+from windrow.ingest.runner.spark.local import JAVA, QUIET, archive_path
+
+T = TypeVar("T")
 
 _SECONDS = 300
 _END_SECONDS = 120
@@ -85,16 +86,17 @@ def record_classes(made: Path) -> None:
         raise UnreachableError("Spark did not start, or Java wrote no archive of it", "setup", do)
 
 
-def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
+def _same(things: Iterable[T]) -> Iterator[T]:
+    yield from things
 
 
 def _main(options: str) -> None:
-    """Runs one job of the shape that every window's has, and waits for Java's end.
+    """Runs jobs of the shapes that windows' have, and waits for Java's end.
 
     At its end Java writes the archive.
     """
-    session = local_session("local[2,4]", {"spark.driver.extraJavaOptions": f"{JAVA} {options}"})
+    session = spark_session("local[2,4]", {"spark.driver.extraJavaOptions": f"{JAVA} {options}"})
+    session.sparkContext.parallelize(range(2), 2).mapPartitions(_same).collect()
     session.range(0, 2, 1, 2).mapInArrow(_same, "id long").collect()
     # its process is Java; nothing public leads there
     gateway: Any = session.sparkContext._gateway  # noqa: SLF001

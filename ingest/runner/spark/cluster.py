@@ -1,4 +1,4 @@
-"""Spark on other machines: a session at a cluster's master, and windrow's code for it.
+"""Spark at any master, and windrow's code for the workers of a cluster.
 
 Workers need Python and the packages that windrow requires, and none of windrow: its
 code travels with each job (`ingest.runner.spark.worker_bootstrap`), so that the workers
@@ -19,17 +19,24 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windrow.ingest.runner.spark.jobs import SparkJob, dumped, spark_errors_as
+from windrow.ingest.runner.spark.jobs import (
+    SparkJob,
+    context_of,
+    dumped,
+    session_of,
+    spark_errors_as,
+)
 from windrow.ingest.runner.spark.local import (
     MASTER,
     WORKER_MEMORY,
     is_local,
     launch_java,
     local_properties,
-    started_session,
+    started_context,
 )
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from windrow.ingest.runner.spark.worker_bootstrap import Code
@@ -58,8 +65,8 @@ _DO_MASTER = (
 )
 
 
-def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
-    """Returns the process's session at a master, made if there is none.
+def spark_context(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkContext:
+    """Returns the process's SparkContext at a master, made if there is none.
 
     `more`: Spark properties on top of windrow's own. On a cluster the workers'
     interpreter is `spark.pyspark.python`'s, else the `python3` of their own path; Spark
@@ -71,13 +78,18 @@ def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
     """
     properties = _properties(master, more)
     if is_local(master):
-        return started_session(master, properties)
+        return started_context(master, properties)
     with spark_errors_as("setup", f"Spark doesn't begin at the master {master}", _DO_MASTER):
-        return started_session(master, properties)
+        return started_context(master, properties)
+
+
+def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
+    """Returns the process's SparkSession; see `spark_context`."""
+    return session_of(spark_context(master, more))
 
 
 def launch_early(master: str = MASTER, more: Mapping[str, str] | None = None) -> None:
-    """Launches the Java of `spark_session`, and waits for nothing.
+    """Launches the Java of `spark_context`, and waits for nothing.
 
     Raises:
         UnreachableError: there is no Java.
@@ -152,12 +164,14 @@ def code_to_send() -> Code | None:
     return None if all(map(is_local, masters)) else own_code()
 
 
-def sent(spark: SparkSession, job: SparkJob) -> Any:
-    """Returns what the workers of a session get for a job.
+def sent(spark: SparkContext | SparkSession, job: SparkJob) -> Any:
+    """Returns what workers get for a job.
 
     It is the job itself, or on a cluster the job with windrow's code, which they lack.
     """
-    if is_local(str(spark.conf.get("spark.master", ""))):
+    own = context_of(spark)
+    master = session_of(spark).conf.get("spark.master", "") if own is None else own.master
+    if is_local(str(master)):
         return job
     from windrow.ingest.runner.spark.worker_bootstrap import WorkerBootstrap  # as above
 

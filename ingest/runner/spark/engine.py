@@ -1,13 +1,14 @@
 """Runs tasks on Spark: Python tasks that take one split after the other.
 
-The plan is `range(n).mapInArrow`, which returns one small result row per split. A large
-split is a Spark task by itself; small ones share one, for a Spark task costs more than
-reading a thousand messages does. Messages never pass through the JVM. The session is
-the process's own (`ingest.runner.spark.local`), one on a cluster
-(`ingest.runner.spark.cluster`), or one on a server that is up already
-(`ingest.runner.spark.connect`). Spark may run a task again (a lost executor, a killed
-worker): every attempt stages under names of its own, and only the attempt whose result
-Spark returns is committed.
+A job returns one small result per split. A large split is a Spark task by itself; small
+ones share one, for a Spark task costs more than reading a thousand messages does.
+Messages never pass through the JVM. Jobs run on the process's own Spark, here or at a
+cluster's master (`ingest.runner.spark.cluster`), as RDDs: Spark's SQL needs longer to
+start than a small window takes. Or they run on a server that is up already, which knows
+DataFrames only (`ingest.runner.spark.connect`): `range(n).mapInArrow`.
+
+Spark may run a task again (a lost executor, a killed worker): every attempt stages under
+names of its own, and only the attempt whose result Spark returns is committed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -31,15 +33,17 @@ from windrow.ingest.runner.spark.jobs import (
     DO_AGAIN,
     DO_DOCTOR,
     RESULT,
-    collected,
+    context_of,
     dumped,
-    is_connected,
+    session_of,
     shares,
     spark_errors_as,
+    waited_for,
 )
 from windrow.ingest.runner.spark.worker import working
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _PER_CORE = 2
@@ -50,16 +54,19 @@ So no core idles while another one has several left.
 
 
 class SparkEngine:
-    """`ports.engine.Engine` on a Spark session.
+    """`ports.engine.Engine` on Spark.
 
-    `session` returns the session to run on, and is called at the first window that has
-    something to read; its maker stops it. `launch` launches ahead what the session needs.
+    `spark` returns the process's own SparkContext, or a session on a server. It is called
+    at the first window that has something to read; its maker stops what it returns.
+    `launch` launches ahead what that needs.
     """
 
     def __init__(
-        self, session: Callable[[], SparkSession], launch: Callable[[], None] = lambda: None
+        self,
+        spark: Callable[[], SparkContext | SparkSession],
+        launch: Callable[[], None] = lambda: None,
     ) -> None:
-        self._session, self._launch = session, launch
+        self._spark, self._launch = spark, launch
 
     def start(self) -> None:
         """Launches Java, if it isn't up yet; `run` says why there can be none."""
@@ -71,7 +78,7 @@ class SparkEngine:
 
         Executors may still be coming up.
         """
-        return parallelism(self._session())
+        return parallelism(self._spark())
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """Runs the task for each split; a plan without splits never reaches Spark."""
@@ -86,32 +93,47 @@ class SparkEngine:
         from windrow.ingest.runner.spark.dataframe_transform import transformed
 
         with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
-            spark = self._session()
+            spark = self._spark()
             tasks = _PER_CORE * parallelism(spark)
-        return iter(transformed(spark, work, splits, tasks))
+            session = session_of(spark)
+        return iter(transformed(session, work, splits, tasks))
 
     def _collect(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
         packed = dumped(task)
         with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
-            spark = self._session()
+            spark = self._spark()
             job = Job(packed, tuple(splits), shares(splits, _PER_CORE * parallelism(spark)))
-            frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(
-                sent(spark, job), "index long, outcome string"
-            )
+            outcomes = _outcomes(spark, job)
         with spark_errors_as("stage", "Spark could not finish the tasks", DO_AGAIN):
-            return {row["index"]: row["outcome"] for row in collected(frame)}
+            return dict(waited_for(spark, outcomes))
 
 
-def parallelism(session: SparkSession) -> int:
-    """Returns the number of tasks that a session runs at once.
+def _outcomes(spark: SparkContext | SparkSession, job: Job) -> Callable[[], list[Any]]:
+    """Returns the action that runs a job: a pair of index and outcome for each split."""
+    # Spark is loaded only where it is used
+    from pyspark import SparkContext
+
+    from windrow.ingest.runner.spark.worker_bootstrap import on_numbers
+
+    count, does = len(job.shares), sent(spark, job)
+    if isinstance(spark, SparkContext):
+        numbers = spark.parallelize(range(count), count)
+        return numbers.mapPartitions(partial(on_numbers, does)).collect
+    columns = "index long, outcome string"
+    return spark.range(0, count, 1, count).mapInArrow(does, columns).collect
+
+
+def parallelism(spark: SparkContext | SparkSession) -> int:
+    """Returns the number of tasks that Spark runs at once.
 
     Of a server it is the number of parts that Spark gives to a range if nobody says how
     many.
     """
-    if not is_connected(session):
-        return session.sparkContext.defaultParallelism
+    own = context_of(spark)
+    if own is not None:
+        return own.defaultParallelism
     # Connect shows it in no other place
-    plan = session.range(1 << 20)._explain_string()  # type: ignore[operator]  # noqa: SLF001
+    plan = session_of(spark).range(1 << 20)._explain_string()  # type: ignore[operator]  # noqa: SLF001
     parts = re.search(r"splits=(\d+)", plan)
     return int(parts[1]) if parts else 1
 

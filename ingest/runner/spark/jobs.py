@@ -17,6 +17,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.runner.pickling import pickled
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, Row, SparkSession
 
 T = TypeVar("T")
@@ -171,27 +172,52 @@ def is_connected(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
+def context_of(spark: SparkContext | SparkSession) -> SparkContext | None:
+    """Returns the process's own SparkContext; None of a Spark Connect server."""
+    from pyspark import SparkContext  # as above
+
+    if isinstance(spark, SparkContext):
+        return spark
+    return None if is_connected(spark) else spark.sparkContext
+
+
+def session_of(spark: SparkContext | SparkSession) -> SparkSession:
+    """Returns the session itself, or that of the process's own context, made if there is none."""
+    from pyspark import SparkContext  # as above
+
+    if not isinstance(spark, SparkContext):
+        return spark
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate()
+
+
 def collected(frame: DataFrame) -> list[Row]:
     """Returns the frame's rows; see `waited_for`."""
     return waited_for(frame.sparkSession, frame.collect)
 
 
-def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
-    """Runs an action on a session in a thread of its own, and returns its result.
+def waited_for(spark: SparkContext | SparkSession, action: Callable[[], T]) -> T:
+    """Runs an action on Spark in a thread of its own, and returns its result.
 
     So an interrupt finds this thread free to cancel. (If py4j itself is interrupted,
     the connection is in the middle of an answer, and the next call to the JVM waits for
-    the job's end.) Only this job is cancelled: others may run on the same session, or
-    beside it on one server.
+    the job's end.) Only this job is cancelled: others may run on the same Spark, of this
+    process or of another client of the server.
     """
     from pyspark import InheritableThread  # as above
 
     answer: Future[T] = Future()
-    tag = uuid.uuid4().hex
+    own, tag = context_of(spark), uuid.uuid4().hex
+    mark, cancel = (
+        (own.addJobTag, own.cancelJobsWithTag)
+        if own is not None
+        else (session_of(spark).addTag, session_of(spark).interruptTag)
+    )
 
     def act() -> None:
         try:
-            spark.addTag(tag)  # of this thread's jobs
+            mark(tag)  # this thread's jobs
             answer.set_result(action())
         # handed over, not swallowed: without an answer the run would wait for ever
         except BaseException as failed:  # noqa: BLE001
@@ -200,33 +226,33 @@ def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
     InheritableThread(target=act, daemon=True).start()
     try:
         wait([answer], _ALONE_SECONDS)
-        if not answer.done() and _is_alone(spark):
+        if not answer.done() and own is not None and _is_alone(own):
             _LOG.warning(
                 "No executor has come up at %s. The run waits for one, without end: look at the"
                 " master whether it has workers, with the free memory and cores that an executor"
                 " asks for (spark.executor.memory, spark.executor.cores).",
-                spark.sparkContext.master,
+                own.master,
             )
         return answer.result()
     finally:
         if not answer.done():  # Ctrl-C, or the run was ended from outside
-            with suppress(Exception):  # a server has a log of its own
-                spark.sparkContext.setLogLevel("OFF")  # else Spark logs each cancelled task
             with suppress(Exception):  # Spark may be gone as well
-                spark.interruptTag(tag)
+                if own is not None:
+                    own.setLogLevel("OFF")  # else Spark logs each cancelled task
+                cancel(tag)
             wait([answer], _CANCEL_SECONDS)
 
 
-def _is_alone(spark: SparkSession) -> bool:
-    """Returns whether a session at a cluster's master has no executor.
+def _is_alone(own: SparkContext) -> bool:
+    """Returns whether the process's own Spark, at a cluster's master, has no executor.
 
-    Spark waits for one without a message that anybody sees. A local session is its own
+    Spark waits for one without a message that anybody sees. A local Spark is its own
     executor, and a server's executors are the server's business.
     """
-    if is_connected(spark) or str(spark.sparkContext.master).startswith("local"):
+    if str(own.master).startswith("local"):
         return False
     with suppress(Exception):  # Spark may be gone, which the job's own error says
         # nothing public shows it; the driver counts
-        known: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001
+        known: Any = own._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001
         return bool(known.size() <= 1)
     return False

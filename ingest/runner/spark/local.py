@@ -1,4 +1,4 @@
-"""A local Spark session for windrow: quiet, on loopback, with this Python for workers."""
+"""A local Spark for windrow: quiet, on loopback, with this Python for workers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from windrow.ingest.runner.spark.java import connect, launch
 from windrow.ingest.waiting import waiting_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
 """The logging settings of the driver's Java.
 
-They are read before Spark logs anything; a session's own level would come too late.
+They are read before Spark logs anything; a context's own level would come too late.
 """
 
 JAVA = (
@@ -64,14 +64,14 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     "spark.pyspark.driver.python": sys.executable,
 }
-"""Spark properties of every session."""
+"""Spark properties of every Spark that windrow starts."""
 
 _ALONE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.pyspark.python": sys.executable,
 }
-"""Spark properties of a session with its workers on this machine."""
+"""Spark properties of one with its workers on this machine."""
 
 WORKER_MEMORY = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 """Environment variables that keep a worker small.
@@ -93,16 +93,8 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
-def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
-    """Returns the process's session, made if there is none.
-
-    `more`: Spark properties on top of SETTINGS.
-    """
-    return started_session(master, local_properties(more))
-
-
 def local_properties(more: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Returns the properties of a session on this machine.
+    """Returns the properties of a Spark on this machine.
 
     Spark prefers the interpreter that the environment names, so it is set there: a
     `python3` on the PATH would lack windrow.
@@ -115,10 +107,10 @@ def local_properties(more: Mapping[str, str] | None = None) -> Mapping[str, str]
 
 
 def launch_java(master: str, more: Mapping[str, str]) -> Mapping[str, str]:
-    """Launches the Java of `started_session`, and waits for nothing.
+    """Launches the Java of `started_context`, and waits for nothing.
 
     Where machine code isn't kept yet that tasks on this machine need, it begins to be made, too.
-    Returns the session's properties.
+    Returns Spark's properties.
 
     Raises:
         UnreachableError: there is no Java.
@@ -133,8 +125,8 @@ def launch_java(master: str, more: Mapping[str, str]) -> Mapping[str, str]:
     return properties
 
 
-def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
-    """Returns the process's session at any master, made if there is none.
+def started_context(master: str, more: Mapping[str, str]) -> SparkContext:
+    """Returns the process's SparkContext at any master, made if there is none.
 
     `more`: Spark properties on top of SETTINGS.
 
@@ -142,16 +134,14 @@ def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
         UnreachableError: there is no Java.
     """
     properties = launch_java(master, more)
-    from pyspark.sql import SparkSession  # Spark is loaded only where it is used
+    from pyspark import SparkConf, SparkContext  # Spark is loaded only where it is used
 
-    builder = SparkSession.builder.master(master).appName("windrow")
-    for name, value in properties.items():
-        builder = builder.config(name, value)
     with _own_interrupts(), waiting_for("Spark to start"):
         connect()
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+        settings = SparkConf().setMaster(master).setAppName("windrow")
+        context = SparkContext.getOrCreate(settings.setAll([*properties.items()]))
+    context.setLogLevel("ERROR")
+    return context
 
 
 def archive_options() -> str:

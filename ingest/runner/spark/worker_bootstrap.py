@@ -21,7 +21,7 @@ import stat
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -105,6 +105,17 @@ def install_code(code: Code | None) -> None:
     if trouble is not None:
         what, do = trouble
         raise RuntimeError(f"{what}. Nothing was committed. {do}")
+
+
+def on_numbers(
+    job: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]], numbers: Iterable[int]
+) -> Iterator[tuple[int, str]]:
+    """Runs a Spark task of an RDD of numbers; yields its splits' indices and outcomes.
+
+    `job`: one of `SparkJob`, or a `WorkerBootstrap`.
+    """
+    for results in job([pa.record_batch({"number": pa.array(numbers, pa.int64())})]):
+        yield from zip(*(column.to_pylist() for column in results.columns[:2]), strict=True)
 
 
 class WorkerBootstrap:

@@ -38,6 +38,7 @@ from windrow.ingest.runner.run_windows import run_windows
 from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine
+from windrow.ingest.runner.spark.jobs import context_of
 from windrow.ingest.runner.spark.local import is_local
 from windrow.ingest.runner.spark.server import kept_alive
 from windrow.ingest.runner.task import SplitTask
@@ -160,7 +161,7 @@ def main(bootstrap: str, master: str = "local[2]") -> None:
         session = ConnectedSpark(master).session()
     else:
         session = spark_session(master, None if is_local(master) else DRIVER_PROPERTIES)
-    engine = SparkEngine(lambda: session)
+    engine = SparkEngine(lambda: context_of(session) or session)
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)
     with (

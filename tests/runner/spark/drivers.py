@@ -25,7 +25,7 @@ from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.run_windows import run
-from windrow.ingest.runner.spark.cluster import spark_session
+from windrow.ingest.runner.spark.cluster import spark_context
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine
 
@@ -139,7 +139,7 @@ def main() -> None:
     engine = (
         SparkEngine(ConnectedSpark(master).session)
         if served
-        else SparkEngine(lambda: spark_session(master, words))
+        else SparkEngine(lambda: spark_context(master, words))
     )
     for line in sys.stdin:
         answers.write(to_json(_done(from_json(line, Order), engine)) + "\n")

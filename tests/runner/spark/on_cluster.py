@@ -40,7 +40,7 @@ class TestCluster(EngineContract):
 
     @pytest.fixture
     def engine(self, session: SparkSession) -> Iterator[SparkEngine]:
-        yield SparkEngine(lambda: session)
+        yield SparkEngine(lambda: session.sparkContext)
         session.sparkContext.setLogLevel("ERROR")  # an interrupt turns it off
 
     def test_the_drivers_code_runs_there(self, engine: SparkEngine) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.runner.spark import class_archive, local
-from windrow.ingest.runner.spark.local import started_session
+from windrow.ingest.runner.spark.local import started_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ def test_no_spark_without_java(home: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("PATH", "/nowhere")
     where = "in JAVA_HOME, which is /nowhere" if home else "on the PATH"
     with pytest.raises(UnreachableError, match=f"Spark needs Java, and there is none {where}"):
-        started_session("local[1]", {})
+        started_context("local[1]", {})
 
 
 @pytest.mark.spark

@@ -148,14 +148,14 @@ def test_a_master_that_is_none(kafka: str, tmp_path: Path, schema_registry: Regi
 ALONE = """
 import sys
 from windrow.ingest.runner.spark import jobs
-from windrow.ingest.runner.spark.cluster import spark_session
+from windrow.ingest.runner.spark.cluster import spark_context
 from windrow.ingest.runner.spark.engine import SparkEngine
 from tests.contracts.engine_contract import ONE
 from tests.runner.spark.tasks import Name
 
 jobs._ALONE_SECONDS = 0.5
 words = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "4g"}
-list(SparkEngine(lambda: spark_session(sys.argv[1], words)).run(Name(), ONE))
+list(SparkEngine(lambda: spark_context(sys.argv[1], words)).run(Name(), ONE))
 """
 """A run whose executors need more memory than a worker has."""
 

@@ -257,7 +257,7 @@ def test_a_broker_that_only_the_workers_do_not_reach(
 
 def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: Path) -> None:
     """Each message is there once, and of a split comes so little back that a thousand
-    of them fit into a megabyte of the driver's.
+    of them fit into two megabytes of the driver's.
     """
     place = Place(
         kafka, create_topic(kafka, partitions=4), tmp_path, {"source": {"split_records": 2}}
@@ -266,7 +266,7 @@ def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: P
         kafka, place.topic, [Put(thing(i), millis(1, i // 60, i % 60), i % 4) for i in range(2000)]
     )
     driver = Driver(
-        ground.cluster.master, ground.words() | {"spark.driver.maxResultSize": "1m"}, tmp_path
+        ground.cluster.master, ground.words() | {"spark.driver.maxResultSize": "2m"}, tmp_path
     )
     try:
         assert driver.runs(place) == Answer(recovered=False)

@@ -77,7 +77,7 @@ def test_a_java_that_is_missing_fails_who_needs_it(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
-    engine = SparkEngine(cluster.spark_session, cluster.launch_early)
+    engine = SparkEngine(cluster.spark_context, cluster.launch_early)
     engine.start()
     assert list(engine.run(print, [])) == []  # type: ignore[arg-type]
     with pytest.raises(UnreachableError, match="Spark needs Java"):

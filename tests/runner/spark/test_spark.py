@@ -23,25 +23,25 @@ pytestmark = pytest.mark.spark
 
 NO_JAVA = """
 import sys
-from windrow.ingest.runner.spark.local import local_session
+from windrow.ingest.runner.spark.cluster import spark_context
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 
 try:
-    next(SparkEngine(local_session).run(print, [Split("t", 0, 0, 1)]))
+    next(SparkEngine(spark_context).run(print, [Split("t", 0, 0, 1)]))
 except UnreachableError as error:
     print(error)
     sys.exit(error.exit_code)
 """
 
 QUIET = """
-from windrow.ingest.runner.spark.local import local_session
+from windrow.ingest.runner.spark.cluster import spark_context
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.model.plan import Split
 from tests.runner.spark.tasks import Name
 
-print(len(list(SparkEngine(lambda: local_session("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)]))))
+print(len(list(SparkEngine(lambda: spark_context("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)]))))
 """  # noqa: E501
 
 
@@ -52,13 +52,13 @@ class TestSpark(EngineContract):
 
     @pytest.fixture
     def engine(self, spark: SparkSession) -> Iterator[SparkEngine]:
-        yield SparkEngine(lambda: spark)
+        yield SparkEngine(lambda: spark.sparkContext)
         spark.sparkContext.setLogLevel("ERROR")  # an interrupt turns it off
 
 
 def test_tasks_run_in_other_processes(spark: SparkSession) -> None:
     """Each split is a task in a Python worker."""
-    results = list(SparkEngine(lambda: spark).run(Name(), SPLITS))
+    results = list(SparkEngine(lambda: spark.sparkContext).run(Name(), SPLITS))
     assert str(os.getpid()) not in {r.rows[0] for r in results}
 
 
@@ -68,7 +68,7 @@ def test_what_a_worker_has_loaded_is_not_looked_through_after_each_task(
     """PySpark collects cycles between tasks: behind a worker's first job its collector
     has little left to look at.
     """
-    engine = SparkEngine(lambda: spark)
+    engine = SparkEngine(lambda: spark.sparkContext)
     list(engine.run(Collects(), SPLITS))
     assert max(int(r.rows[0]) for r in engine.run(Collects(), SPLITS)) < 20_000
 
@@ -87,7 +87,7 @@ def test_what_a_worker_says_is_no_part_of_the_error(spark: SparkSession) -> None
     which hold the worker's, are not repeated.
     """
     with pytest.raises(UnreachableError, match="Spark could not finish the tasks") as caught:
-        list(SparkEngine(lambda: spark).run(Raises(EndsItself), SPLITS[:1]))
+        list(SparkEngine(lambda: spark.sparkContext).run(Raises(EndsItself), SPLITS[:1]))
     assert "secret-payload" not in str(caught.value)
 
 
@@ -102,7 +102,7 @@ def test_workers_of_another_python_are_told(
         UnreachableError,
         match=r"The workers have Python 3\.\d+, and the driver has 3\.9 .*spark\.pyspark\.python",
     ):
-        list(SparkEngine(lambda: spark).run(Name(), SPLITS[:1]))
+        list(SparkEngine(lambda: spark.sparkContext).run(Name(), SPLITS[:1]))
 
 
 def test_without_java_spark_cannot_be_reached(tmp_path: Path) -> None:
