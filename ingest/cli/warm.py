@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
@@ -9,6 +10,16 @@ import pyarrow as pa
 
 from windrow.ingest.native.calling import Compiled
 
+_MODULES = (
+    "runner.spark.engine",
+    "runner.task",
+    "kafka.consumers",
+    "source.reader.reader",
+    "formats.json.decoder",
+    "transform.chain",
+    "transform.validate",
+    "sinks.delta.stage",
+)
 _CODE = "formats.json.scan", "formats.shared.entries", "source.reader.passes", "schema.hashes"
 
 
@@ -33,6 +44,8 @@ def warm(address: str) -> None:
 
 def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Loads what a task of a pipeline needs that has the spec's defaults."""
+    for name in _MODULES:
+        importlib.import_module(f"windrow.ingest.{name}")
     from windrow.ingest.formats.json.layout import PASS
     from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE
     from windrow.ingest.runner.spark.worker import working
@@ -43,8 +56,8 @@ def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     rows = pa.record_batch({"text": ["a"]})
     with working():
-        frame_of(rows)
-        import_pandera()
+        pandera = import_pandera()
+        pandera.DataFrameSchema({"text": pandera.Column(str)}).validate(frame_of(rows))
         # else the first window makes what it needs
         if all(Compiled(f"windrow.ingest.{module}").is_kept() for module in _CODE):
             _ = PASS.scan, ENTRIES_CODE.scatter, passes.look

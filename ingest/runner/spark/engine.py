@@ -110,13 +110,12 @@ class SparkEngine:
 
 def _outcomes(spark: SparkContext | SparkSession, job: Job) -> Callable[[], list[Any]]:
     """Returns the action that runs a job: a pair of index and outcome for each split."""
-    # Spark is loaded only where it is used
-    from pyspark import SparkContext
-
-    from windrow.ingest.runner.spark.worker_bootstrap import on_numbers
+    from pyspark import SparkContext  # Spark is loaded only where it is used
 
     count, does = len(job.shares), sent(spark, job)
     if isinstance(spark, SparkContext):
+        from windrow.ingest.runner.spark.worker_bootstrap import on_numbers  # as above
+
         numbers = spark.parallelize(range(count), count)
         return numbers.mapPartitions(partial(on_numbers, does)).collect
     columns = "index long, outcome string"

@@ -70,6 +70,7 @@ _ALONE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.pyspark.python": sys.executable,
+    "spark.python.daemon.module": "windrow.ingest.runner.spark.daemon",
 }
 """Spark properties of one with its workers on this machine."""
 
