@@ -552,7 +552,7 @@ def prepare_machine(json: Json = False, debug: Debug = False) -> None:
     """Do once what runs would do for themselves: after an install, or where an image is built.
 
     Machine code for this processor, the packages' bytecode, and Java's archive of Spark's
-    classes, with which Spark starts in about half the time. Takes a minute or two.
+    classes, with which Spark starts in 0.6 of the time. Takes a minute or two.
     """
     with command_output(json=json, debug=debug) as output:
         from windrow.ingest.cli import prepare as verb

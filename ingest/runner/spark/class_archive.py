@@ -1,6 +1,6 @@
 """Java's archive of the classes that Spark loads (class data sharing).
 
-With it a run's first task begins after 3.8 s, without it after 6.9 s
+With it a run's first task begins after 2.1 s, without it after 3.5 s
 (`tests/bench/startup.py`). `make_archive` makes it once for each environment, and every
 local Spark uses it after that. It lies in the environment itself, under a name made
 of all that it depends on, so that another Spark or another Java never meets it.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +122,7 @@ def spark_server(
     session.sparkContext.environment.clear()
     server = SparkServer(host, session)
     try:
-        with kept_alive(session) if is_local(master) else nullcontext():
+        with kept_alive(lambda: run_empty_task(session)) if is_local(master) else nullcontext():
             yield server
     finally:
         server.stop()
@@ -147,8 +147,10 @@ def _refuse_taken(host: str, port: int) -> None:
 
 
 @contextmanager
-def kept_alive(session: SparkSession) -> Iterator[None]:
-    """Keeps the idle Python workers of a session in this process's Java for the block.
+def kept_alive(empty_task: Callable[[], object]) -> Iterator[None]:
+    """Keeps the idle Python workers of this process's Spark for the block.
+
+    `empty_task` runs an empty task on one of the workers to keep.
 
     Spark ends its idle Python workers once none of them had a task for a minute, and no
     setting changes that minute (`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS`, Spark 4.0).
@@ -157,16 +159,16 @@ def kept_alive(session: SparkSession) -> Iterator[None]:
     minute is counted from the last task of any of them: so one small task now and then
     keeps them all.
 
-    Spark keeps workers by their environment. So those of a server's clients are only
-    kept by a session without variables of its own for its workers' environment: clients
-    have none.
+    Spark keeps workers by their environment, and those of RDDs apart from those of
+    DataFrames. So those of a server's clients are only kept by a session without variables
+    of its own for its workers' environment: clients have none.
     """
     ended = threading.Event()
 
     def keep() -> None:
         while not ended.wait(EVERY):
             with suppress(Exception):  # if Spark is gone, its next job reports it
-                run_empty_task(session)
+                empty_task()
 
     thread = threading.Thread(target=keep, name="keeps workers", daemon=True)
     thread.start()

@@ -40,7 +40,7 @@ from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.runner.spark.jobs import context_of
 from windrow.ingest.runner.spark.local import is_local
-from windrow.ingest.runner.spark.server import kept_alive
+from windrow.ingest.runner.spark.server import kept_alive, run_empty_task
 from windrow.ingest.runner.task import SplitTask
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.transform.chain import Chain
@@ -164,9 +164,13 @@ def main(bootstrap: str, master: str = "local[2]") -> None:
     engine = SparkEngine(lambda: context_of(session) or session)
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)
-    with (
-        nullcontext() if served else kept_alive(session)
-    ):  # its turns are further apart than Spark keeps idle workers; a server does the same
+
+    # its turns are further apart than Spark keeps idle workers; a server does the same
+    def keep() -> None:
+        run_empty_task(session)
+        session.sparkContext.parallelize(range(1), 1).mapPartitions(list).collect()
+
+    with nullcontext() if served else kept_alive(keep):
         for line in sys.stdin:
             print(json.dumps(ran(json.loads(line), bootstrap, engine)), flush=True)
 

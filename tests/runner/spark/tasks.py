@@ -73,11 +73,11 @@ class Name:
 
 
 class Loaded:
-    """Says whether its process has loaded already what tasks with a schema need."""
+    """Says what its process has loaded, a line a module."""
 
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
-        return staged(split, str("pandera.polars" in sys.modules))
+        return staged(split, "\n".join(sys.modules))
 
 
 class Collects:
@@ -245,8 +245,11 @@ class WaitsForEver:
 
 
 class Where:
-    """Says where windrow's own code is."""
+    """Says where a module's code is: windrow's own, if no other is named."""
+
+    def __init__(self, module: str = "windrow") -> None:
+        self.module = module
 
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
-        return staged(split, str(importlib.import_module("windrow").__file__))
+        return staged(split, str(importlib.import_module(self.module).__file__))

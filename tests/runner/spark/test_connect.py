@@ -18,17 +18,26 @@ import psutil
 import pytest
 
 from tests.contracts.engine_contract import LIMIT, ONE, SPLITS, EngineContract
+from tests.integration.harness import Place, millis
+from tests.integration.test_exactly_once import thing
+from tests.kafka.produce import Put, create_topic, produce
 from tests.runner.spark.servers import COMMAND, ROOT, serving
 from tests.runner.spark.tasks import Dies, EndsItself, Loaded, Name, Raises, Says, WaitsForEver
+from windrow.ingest.assemble import assemble
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.spark import connect
 from windrow.ingest.runner.spark.connect import TOKEN, ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine, parallelism
 from windrow.ingest.runner.spark.server import spark_server as spark_server_of
 
 pytestmark = pytest.mark.spark
+
+LIBRARIES = {"windrow", "confluent_kafka", "deltalake", "polars", "pyarrow"}
+"""What a task loads, but for a schema of the user's and how it is checked."""
 
 SECRET = "t0ken-C4nary"  # a test's own
 
@@ -276,12 +285,26 @@ def test_properties_that_are_told_otherwise(name: str) -> None:
 
 
 @pytest.mark.long
-def test_the_first_client_finds_workers_ready(closing_all: list[ConnectedSpark]) -> None:
-    """The command says that it is up once a worker has loaded what tasks need."""
+def test_the_first_client_finds_workers_ready(
+    closing_all: list[ConnectedSpark], kafka: str, tmp_path: Path
+) -> None:
+    """The command says that it is up once a worker has loaded all that a window needs: its
+    own schema is what the first one adds.
+    """
+    place = Place(kafka, create_topic(kafka), tmp_path)
+    produce(kafka, place.topic, [Put(thing(1), millis(0)), Put(thing(2), millis(1))])
     with serving("--master", "local[1]") as (address, _):
         closing_all.append(ConnectedSpark(address))
-        (said,) = SparkEngine(closing_all[0].session).run(Loaded(), ONE)
-    assert said.rows[0] == "True"
+        engine = SparkEngine(closing_all[0].session)
+
+        def loaded() -> set[str]:
+            (said,) = engine.run(Loaded(), ONE)
+            return set(said.rows[0].splitlines())
+
+        before = loaded()
+        run(assemble(place.spec(), engine), place.window(0), Request("test"))
+        added = loaded() - before
+    assert {name for name in added if name.partition(".")[0] in LIBRARIES} == set()
 
 
 def test_a_token(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 
 from tests.contracts.engine_contract import SPLITS, EngineContract
-from tests.runner.spark.tasks import Collects, Dies, EndsItself, Name, Raises
+from tests.runner.spark.tasks import Collects, Dies, EndsItself, Name, Raises, Where
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.runner.spark.engine import SparkEngine
 
@@ -39,7 +40,7 @@ QUIET = """
 from windrow.ingest.runner.spark.cluster import spark_context
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.model.plan import Split
-from tests.runner.spark.tasks import Name
+from tests.runner.spark.tasks import Collects, Dies, EndsItself, Name, Raises, Where
 
 print(len(list(SparkEngine(lambda: spark_context("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)]))))
 """  # noqa: E501
@@ -60,6 +61,12 @@ def test_tasks_run_in_other_processes(spark: SparkSession) -> None:
     """Each split is a task in a Python worker."""
     results = list(SparkEngine(lambda: spark.sparkContext).run(Name(), SPLITS))
     assert str(os.getpid()) not in {r.rows[0] for r in results}
+
+
+def test_workers_load_the_pyspark_that_is_compiled(spark: SparkSession) -> None:
+    """It is that of the environment, not Spark's zip, which Python compiles each time."""
+    (said,) = SparkEngine(lambda: spark.sparkContext).run(Where("pyspark"), SPLITS[:1])
+    assert said.rows[0] == pyspark.__file__
 
 
 def test_what_a_worker_has_loaded_is_not_looked_through_after_each_task(
