@@ -39,7 +39,7 @@ from windrow.resources.spark import Spark
 from windrow.resources.table import Table
 
 SPARK = Spark()
-"""One for all pipelines of a code location: a Spark session belongs to a process."""
+"""One for all pipelines of a code location: Spark belongs to a process."""
 
 _NONE: Mapping[str, Any] = {}
 

@@ -65,7 +65,7 @@ def assemble(
 
     Args:
         spec: the pipeline's spec.
-        engine: the engine that runs the tasks; None: a local Spark session, started
+        engine: the engine that runs the tasks; None: a local Spark, started
             when there is something to read.
         transform: takes the place of the rules of the spec's schema. The table has the
             columns of its result.

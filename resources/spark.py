@@ -1,4 +1,4 @@
-"""Spark as a Dagster resource: a session of the run's own, or one on a Connect server."""
+"""Spark as a Dagster resource: the run's own, or a session on a Connect server."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Spark: sessions, jobs, and the code that workers run."""
+"""Spark: how it is started, jobs, and the code that workers run."""

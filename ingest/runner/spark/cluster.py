@@ -144,7 +144,7 @@ def _versions() -> dict[str, str]:
 
 
 def code_to_send() -> Code | None:
-    """Returns the code that workers of this process's Spark sessions may lack.
+    """Returns the code that workers of this process's Spark may lack.
 
     None if all of them are on this machine, and have it.
     """

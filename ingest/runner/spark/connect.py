@@ -1,7 +1,7 @@
 """Runs tasks on a Spark Connect server that is up already.
 
-`windrow spark run` keeps such a server (`ingest.runner.spark.server`). Jobs are those
-of any session (`ingest.runner.spark.engine`). This module has the differences: a server
+`windrow spark run` keeps such a server (`ingest.runner.spark.server`). Tasks are those
+of any Spark (`ingest.runner.spark.engine`). This module has the differences: a server
 may be away, restarted, of another environment, or have ended a session; and nobody else
 may hear the secrets that are sent to it.
 

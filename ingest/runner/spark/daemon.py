@@ -18,7 +18,7 @@ _ZIPS = "pyspark.zip", "py4j-*-src.zip"
 
 def main() -> None:
     """Runs Spark's own daemon, which never returns."""
-    sys.path[:] = [place for place in sys.path if not any(map(Path(place).match, _ZIPS))]
+    sys.path.sort(key=lambda place: any(map(Path(place).match, _ZIPS)))  # Spark's come last
     # workers are forked of this process: each loads windrow as it is when the worker begins
     for name in [name for name in sys.modules if name.partition(".")[0] == "windrow"]:
         del sys.modules[name]

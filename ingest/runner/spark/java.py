@@ -1,6 +1,6 @@
-"""The driver's Java: launched while a run still plans, and ended if no session came to use it.
+"""The driver's Java: launched while a run still plans, and ended if no SparkContext came to use it.
 
-pyspark launches one only when it makes a session, and waits until it answers, which is a
+pyspark launches one only when it makes a SparkContext, and waits until it answers, which is a
 third of the time that Spark takes to start. So it is launched here as pyspark does it
 (`pyspark.java_gateway`), and pyspark is told where it answers.
 """
@@ -30,13 +30,13 @@ _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"  # names, no s
 
 
 _unused: tuple[subprocess.Popen[bytes], Path] | None = None
-"""The Java that no session uses yet, and the file in which it writes port and secret."""
+"""The Java that no SparkContext uses yet, and the file in which it writes port and secret."""
 
 
 def launch(properties: Mapping[str, str]) -> None:
     """Launches Java, if this process has none, and waits for nothing.
 
-    `properties`: Spark's, of the session to come.
+    `properties`: Spark's, of the SparkContext to come.
 
     Raises:
         UnreachableError: no Java is installed.
@@ -102,7 +102,7 @@ def connect() -> None:
 
 @atexit.register
 def end_unused() -> None:
-    """Ends Java that was launched and that no session uses."""
+    """Ends Java that was launched and that no SparkContext uses."""
     global _unused  # as above
     if _unused is None:
         return

@@ -125,7 +125,10 @@ def spark_errors_as(stage: Stage, what: str, do: str) -> Iterator[None]:
         yield
     # OSError: no such program, or the Java side is gone
     except (PySparkException, Py4JError, OSError) as failed:
-        other = _OTHER_PYTHON.search(str(failed))
+        said = ""
+        with suppress(Py4JError, OSError):  # Java says it, and may be gone
+            said = str(failed)
+        other = _OTHER_PYTHON.search(said)
         if other is not None:
             python = f"The workers have Python {other[1]}, and the driver has {other[2]}"
             raise UnreachableError(python, "setup", DO_PYTHON) from failed
@@ -163,7 +166,9 @@ def error_name(failed: BaseException) -> str:
 
     Its text may quote a worker's error, and that one a message's values.
     """
-    condition = getattr(failed, "getCondition", lambda: None)()
+    condition = None
+    with suppress(Exception):  # Java says it, and may be gone
+        condition = getattr(failed, "getCondition", lambda: None)()
     return type(failed).__name__ + (f", {condition}" if condition else "")
 
 
@@ -189,7 +194,7 @@ def session_of(spark: SparkContext | SparkSession) -> SparkSession:
         return spark
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.getOrCreate()
+    return SparkSession(spark)  # a builder asks the environment, which may name a server
 
 
 def collected(frame: DataFrame) -> list[Row]:

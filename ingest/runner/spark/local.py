@@ -135,12 +135,15 @@ def started_context(master: str, more: Mapping[str, str]) -> SparkContext:
         UnreachableError: there is no Java.
     """
     properties = launch_java(master, more)
-    from pyspark import SparkConf, SparkContext  # Spark is loaded only where it is used
+    # Spark is loaded only where it is used
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors.exceptions.captured import install_exception_handler
 
     with _own_interrupts(), waiting_for("Spark to start"):
         connect()
         settings = SparkConf().setMaster(master).setAppName("windrow")
         context = SparkContext.getOrCreate(settings.setAll([*properties.items()]))
+    install_exception_handler()  # Spark's errors have names then, as they have once there is SQL
     context.setLogLevel("ERROR")
     return context
 

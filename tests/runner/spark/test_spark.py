@@ -40,7 +40,7 @@ QUIET = """
 from windrow.ingest.runner.spark.cluster import spark_context
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.model.plan import Split
-from tests.runner.spark.tasks import Collects, Dies, EndsItself, Name, Raises, Where
+from tests.runner.spark.tasks import Name
 
 print(len(list(SparkEngine(lambda: spark_context("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)]))))
 """  # noqa: E501
