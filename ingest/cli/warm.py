@@ -13,7 +13,6 @@ from windrow.ingest.native.calling import Compiled
 _MODULES = (
     "runner.spark.engine",
     "runner.task",
-    "kafka.consumers",
     "source.reader.reader",
     "formats.json.decoder",
     "transform.chain",

@@ -1,8 +1,8 @@
 """Spark's daemon of Python workers on this machine, with the pyspark that is installed here.
 
 Spark puts a zip of pyspark before everything else on the path of its workers, and Python
-compiles each module of a zip each time that it loads it: half a second until the first
-task. The environment has the same modules, and has them compiled.
+compiles each module of a zip each time that it loads it, which a small window waits for.
+The environment has the same modules, and has them compiled.
 
 Spark runs this as it runs `pyspark.daemon` (the property `spark.python.daemon.module`).
 """

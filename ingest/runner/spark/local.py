@@ -72,7 +72,7 @@ _ALONE = {
     "spark.pyspark.python": sys.executable,
     "spark.python.daemon.module": "windrow.ingest.runner.spark.daemon",
 }
-"""Spark properties of one with its workers on this machine."""
+"""Spark properties where the workers are on this machine."""
 
 WORKER_MEMORY = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 """Environment variables that keep a worker small.

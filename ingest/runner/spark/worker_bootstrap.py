@@ -1,4 +1,4 @@
-"""Prepares a worker on another machine before its first split, and gives jobs to RDDs.
+"""Prepares a worker on another machine before its first split, and runs jobs in RDDs' tasks.
 
 It checks that the worker has what tasks need, and installs windrow's own code. This
 module travels by value, for the worker has none of windrow's: nothing of windrow may be
