@@ -24,7 +24,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import AtLabel, AtTime, FrozenStop, Latest, Source
 from windrow.ingest.model.tiling import between, same_source
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.broker import Broker, Stamps
+from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
 from windrow.ingest.ports.observer import Observer
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.observing import tell
@@ -289,7 +289,8 @@ def _origins(
     )
     if not isinstance(start, AtLabel):
         try:
-            found = positions(broker, start, list(logs))
+            ends = {tp: OffsetAndEpoch(log.stable, None) for tp, log in logs.items()}
+            found = positions(broker, start, ends)
             return {tp: position.offset for tp, position in found.items()}
         except UnreachableError:
             raise

@@ -80,9 +80,9 @@ def peek(
 def _splits(
     broker: Broker, discovered: Discovered, start: Initializer, stop: Initializer
 ) -> list[Split]:
-    begins = positions(broker, start, discovered.tps)
     ends = broker.stable_ends(discovered.tps)
-    stops = positions(broker, _in_log(broker, stop, ends), discovered.tps)
+    begins = positions(broker, start, ends)
+    stops = positions(broker, _in_log(broker, stop, ends), ends)
     ranges = [(tp, begins[tp], min(stops[tp].offset, ends[tp].offset)) for tp in discovered.tps]
     return [
         Split(tp.topic, tp.partition, begin.offset, end, begin.leader_epoch)

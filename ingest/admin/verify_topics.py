@@ -83,9 +83,10 @@ def _logs_now(
     }
     marks = [m for m in current.marks if m.topic in same]
     in_time = [] if isinstance(current.label, int) else [m.tp for m in marks]
+    ends = broker.stable_ends(in_time) if in_time else {}
     return [
         Finding("wrong", "topic", f"{tp}: {UNSTAMPED}", UNSTAMPED_WAY_OUT)
-        for tp in without_timestamps(broker, in_time)
+        for tp in without_timestamps(broker, ends)
     ] + [
         Finding("wrong", "topic", f"{mark.tp}: {described(mark, end, current.label)}", WAY_OUT)
         for mark, end in confirmed_cut_off(broker, marks, sleep)

@@ -23,6 +23,7 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError, UnreachableError, first_few
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.pause import Pause
+from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.runner.availability import unselected_topics
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.micro_batches import is_done
@@ -121,7 +122,11 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
         if spec.window.is_batch
         else tuple(
             without_timestamps(
-                pipeline.broker, [TopicPartition(p.topic, p.partition) for p in unread.partitions]
+                pipeline.broker,
+                {
+                    TopicPartition(p.topic, p.partition): OffsetAndEpoch(p.end, None)
+                    for p in unread.partitions
+                },
             )
         ),
         done=is_done(pipeline),

@@ -41,7 +41,7 @@ def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
         label,
         discovered.cluster_id,
         discovered.seen,
-        position_marks(positions(broker, source.start, discovered.tps)),
+        position_marks(positions(broker, source.start, broker.stable_ends(discovered.tps))),
     )
 
 
@@ -69,7 +69,7 @@ def last_boundary(broker: Broker, source: Source, stop: Initializer, lower: Boun
         given, rest = dict(stop.offsets), Given((), stop.others)
     others = [tp for tp in discovered.tps if tp not in given]
     marks = [
-        *position_marks(positions(broker, rest, others, "window.stop")),
+        *position_marks(positions(broker, rest, broker.stable_ends(others), "window.stop")),
         *(Mark(tp.topic, tp.partition, offset, "position") for tp, offset in given.items()),
     ]
     boundary = Boundary.of(lower.label, discovered.cluster_id, discovered.seen, marks)
@@ -124,12 +124,10 @@ def next_batch(
     discovered = discover(broker, source.selection, lower, source.on_removed).within(source.stop)
     refuse_other_topics(discovered, lower)
     below = lower.cuts(discovered.tps)
-    start = joining_start(source, Latest())
-    start_marks = position_marks(
-        positions(broker, start, [tp for tp in discovered.tps if tp not in below])
-    )
+    start, ends = joining_start(source, Latest()), broker.stable_ends(discovered.tps)
+    joining = {tp: end for tp, end in ends.items() if tp not in below}
+    start_marks = position_marks(positions(broker, start, joining))
     below |= {mark.tp: mark for mark in start_marks}
-    ends = broker.stable_ends(discovered.tps)
     refuse_cut_off(
         broker,
         source,

@@ -1,8 +1,14 @@
-"""Resolves start positions (Flink's OffsetsInitializer) to offsets that the log holds."""
+"""Resolves start positions (Flink's OffsetsInitializer) to offsets that the log holds.
+
+No question to Kafka answers both where a log ends and where it reaches an instant, and
+messages arrive between two questions. So ends are asked first, once, by the caller. A
+position that has no other answer is such an end: what arrives later lies behind it, and is
+read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -43,15 +49,15 @@ class _Wanted:
 def positions(
     broker: Broker,
     initializer: Initializer,
-    tps: Sequence[TopicPartition],
+    ends: Positions,
     setting: str = "source.start",
 ) -> Positions:
     """Resolves a position in each topic-partition: between log start and stable end.
 
     Args:
-        broker: the cluster; its isolation level decides which offset is the stable end.
+        broker: the cluster.
         initializer: any position but `AtLabel`, which needs a label.
-        tps: the topic-partitions.
+        ends: the stable ends of the topic-partitions, asked before this.
         setting: the setting that says the position, for messages.
 
     Raises:
@@ -61,19 +67,20 @@ def positions(
         OpenTransactionError: a given or committed offset lies behind a transaction that
             is still open.
     """
-    if not tps:
+    if not ends:
         return {}
     match initializer:
         case Earliest():
-            return _earliest(broker, tps)
+            starts = broker.log_starts(list(ends))
+            return {tp: witnessed(offset, ends[tp]) for tp, offset in starts.items()}
         case Latest():
-            return broker.stable_ends(tps)
+            return ends
         case AtTime():
-            return _at_time(broker, initializer, tps, setting)
+            return _at_time(broker, initializer, ends, setting)
         case GroupOffsets():
-            return _committed(broker, initializer, tps, setting)
+            return _committed(broker, initializer, ends, setting)
         case Given():
-            return _given(broker, initializer, tps, setting)
+            return _given(broker, initializer, ends, setting)
         case AtLabel():
             msg = "only a label says where it cuts the log"
             raise AssertionError(msg)
@@ -120,73 +127,63 @@ def witnessed(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
     return OffsetAndEpoch(offset, end.leader_epoch if offset <= end.offset else None)
 
 
-def _earliest(broker: Broker, tps: Sequence[TopicPartition]) -> Positions:
-    starts = broker.log_starts(tps)
-    ends = broker.stable_ends(tps)
-    return {tp: witnessed(offset, ends[tp]) for tp, offset in starts.items()}
-
-
-def _at_time(
-    broker: Broker, start: AtTime, tps: Sequence[TopicPartition], setting: str
-) -> Positions:
+def _at_time(broker: Broker, start: AtTime, ends: Positions, setting: str) -> Positions:
     """Resolves an instant by Kafka's own answer.
 
-    If that is a message that isn't decided yet, the position is the stable end, so that
-    no message is left out.
+    If that is a message that isn't decided yet, or arrived after the stable end was asked,
+    the position is the stable end, so that no message is left out.
     """
-    hits = broker.first_at_or_after(tps, start.moment)
-    ends = broker.stable_ends(tps)
+    hits = broker.first_at_or_after(list(ends), start.moment)
     answers = {
         tp: ends[tp] if hit is not None and hit.offset > ends[tp].offset else hit
         for tp, hit in hits.items()
     }
     nothing = f"No message is stamped {instant(start.moment)} or later"
     wanted = _Wanted(answers, f"{setting}.no_match", start.no_match, lambda _: nothing)
-    return _filled(broker, wanted)
+    return _filled(broker, wanted, ends)
 
 
-def _committed(
-    broker: Broker, start: GroupOffsets, tps: Sequence[TopicPartition], setting: str
-) -> Positions:
+def _committed(broker: Broker, start: GroupOffsets, ends: Positions, setting: str) -> Positions:
     """Resolves a group's offsets; one outside of the log counts as no answer."""
-    committed = broker.committed(start.group, tps)
-    starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
-    _refuse_undecided(
-        broker, {tp: o for tp, o in committed.items() if o is not None}, ends, setting
-    )
+    committed = broker.committed(start.group, list(ends))
+    starts = broker.log_starts(list(ends))
+    wanted = {tp: offset for tp, offset in committed.items() if offset is not None}
+    reached = _reached(broker, wanted, ends, setting)
     inside = {
-        tp: None if o is None or not starts[tp] <= o <= ends[tp].offset else witnessed(o, ends[tp])
-        for tp, o in committed.items()
+        tp: witnessed(offset, reached[tp])
+        if offset is not None and starts[tp] <= offset <= reached[tp].offset
+        else None
+        for tp, offset in committed.items()
     }
 
     def nothing(tp: TopicPartition) -> str:
-        range_of_log = f", and the log holds {starts[tp]} to {ends[tp].offset}"
+        range_of_log = f", and the log holds {starts[tp]} to {reached[tp].offset}"
         return (
             f"Group {start.group} has committed"
             f" {'nothing' if committed[tp] is None else f'offset {committed[tp]}{range_of_log}'}"
         )
 
-    return _filled(broker, _Wanted(inside, f"{setting}.reset", start.reset, nothing))
+    return _filled(broker, _Wanted(inside, f"{setting}.reset", start.reset, nothing), ends)
 
 
-def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition], setting: str) -> Positions:
-    asked = set(tps)
-    given = {tp: offset for tp, offset in start.offsets if tp in asked}
+def _given(broker: Broker, start: Given, ends: Positions, setting: str) -> Positions:
+    given = {tp: offset for tp, offset in start.offsets if tp in ends}
     if isinstance(start.others, GroupOffsets):
-        others = [tp for tp in tps if tp not in given]
-        found = _committed(broker, start.others, others, setting) if others else {}
-        return found | _given(broker, Given(start.offsets), list(given), setting)
-    starts, ends = broker.log_starts(list(given)), broker.stable_ends(list(given))
-    _refuse_undecided(broker, given, ends, setting)
+        others = {tp: end for tp, end in ends.items() if tp not in given}
+        listed = {tp: ends[tp] for tp in given}
+        return positions(broker, start.others, others, setting) | _given(
+            broker, Given(start.offsets), listed, setting
+        )
+    starts, reached = broker.log_starts(list(given)), _reached(broker, given, ends, setting)
     for tp, offset in given.items():
         what = (
             f"Offset {offset} is given as the start, and the log holds {starts[tp]} to"
-            f" {ends[tp].offset}"
+            f" {reached[tp].offset}"
         )
         if offset < starts[tp]:
             do = f"Retention has removed earlier messages: give {starts[tp]}, or start: earliest."
             raise DataLossError(what, "plan", do, tp.topic, tp.partition, offset)
-        if offset > ends[tp].offset:
+        if offset > reached[tp].offset:
             raise SpecError(
                 what,
                 "plan",
@@ -195,35 +192,43 @@ def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition], setting:
                 tp.partition,
                 offset,
             )
-    answers = {tp: witnessed(given[tp], ends[tp]) if tp in given else None for tp in tps}
-    return _filled(
-        broker,
-        _Wanted(answers, f"{setting}.others", start.others, "No offset is given for {}".format),
-    )
+    answers = {
+        tp: witnessed(given[tp], end) if tp in given else None for tp, end in reached.items()
+    }
+    wanted = _Wanted(answers, f"{setting}.others", start.others, "No offset is given for {}".format)
+    return _filled(broker, wanted, ends)
 
 
-def _refuse_undecided(
-    broker: Broker,
-    wanted: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, OffsetAndEpoch],
-    setting: str,
-) -> None:
-    """Refuses an offset between the stable end and the log's end: it is too early for it."""
-    behind = sorted(tp for tp, offset in wanted.items() if offset > ends[tp].offset)
-    for tp, end in (broker.ends(behind) if behind else {}).items():
-        if wanted[tp] <= end:
+def _reached(
+    broker: Broker, wanted: Mapping[TopicPartition, int], ends: Positions, setting: str
+) -> Positions:
+    """The ends, asked again for logs in which an offset is wanted that lies beyond its end.
+
+    The log may have reached it since. Such an end only says that the log holds the offset;
+    it is no position.
+
+    Raises:
+        OpenTransactionError: an offset is in the log, and behind the stable end.
+    """
+    beyond = sorted(tp for tp, offset in wanted.items() if offset > ends[tp].offset)
+    if not beyond:
+        return ends
+    highs, reached = broker.ends(beyond), broker.stable_ends(beyond)
+    for tp in beyond:
+        if reached[tp].offset < wanted[tp] <= highs[tp]:
             raise OpenTransactionError(
                 f"The {setting.rpartition('.')[2]}, offset {wanted[tp]}, lies behind a transaction"
-                f" that is open since offset {ends[tp].offset}",
+                f" that is open since offset {reached[tp].offset}",
                 "plan",
                 "Run it again when the transaction has ended.",
                 tp.topic,
                 tp.partition,
-                ends[tp].offset,
+                reached[tp].offset,
             )
+    return ends | reached
 
 
-def _filled(broker: Broker, wanted: _Wanted) -> Positions:
+def _filled(broker: Broker, wanted: _Wanted, ends: Positions) -> Positions:
     """The answers, with log starts or stable ends in the place of missing ones."""
     without = [tp for tp, answer in wanted.answers.items() if answer is None]
     if without and wanted.reset == "fail":
@@ -234,5 +239,6 @@ def _filled(broker: Broker, wanted: _Wanted) -> Positions:
         raise SpecError(
             wanted.nothing(without[0]), "plan", do, without[0].topic, without[0].partition
         )
-    filled = positions(broker, Earliest() if wanted.reset == "earliest" else Latest(), without)
+    reset = Earliest() if wanted.reset == "earliest" else Latest()
+    filled = positions(broker, reset, {tp: ends[tp] for tp in without})
     return {tp: filled[tp] if answer is None else answer for tp, answer in wanted.answers.items()}

@@ -102,7 +102,7 @@ def _other_cluster(
         for t in newest.topics
         if t.topic not in discovered.topics
     ]
-    marks = position_marks(positions(broker, start, discovered.tps))
+    marks = position_marks(positions(broker, start, broker.stable_ends(discovered.tps)))
     return Rebase(
         Boundary.of(newest.label, cluster, discovered.seen, marks), (f"{change}.", *begun, *gone)
     )
@@ -121,7 +121,7 @@ def _begun(
     tps = [TopicPartition(t.topic, p) for t in anew for p in range(t.partitions)]
     asked = [tp for tp in tps if tp in selection.tps] if isinstance(selection, Partitions) else tps
     return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in anew], position_marks(
-        positions(broker, start, asked)
+        positions(broker, start, broker.stable_ends(asked))
     )
 
 

@@ -177,7 +177,7 @@ def resolve(
     if wait_for_open:
         _refuse_open(logs, columns, label)
     for tp in without_timestamps(
-        broker, [log.tp for log in logs if columns[log.tp][-1].offset == log.end.offset]
+        broker, {p.tp: p.end for p in logs if columns[p.tp][-1].offset == p.end.offset}
     ):
         raise SpecError(
             f"{tp}: {UNSTAMPED}",
@@ -218,7 +218,8 @@ def _start_marks(
     """
     start = joining_start(source, AtLabel())
     if not joining or not isinstance(start, AtLabel):
-        return {mark.tp: mark for mark in position_marks(positions(broker, start, joining))}
+        ends = broker.stable_ends(joining) if joining else {}
+        return {mark.tp: mark for mark in position_marks(positions(broker, start, ends))}
     opens = before(grid, label)
     begin = opens if source.joining == "window" else min(first, opens)
     cuts = {

@@ -5,7 +5,7 @@ These are the only reads of messages that planning does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -186,13 +186,20 @@ class Look:
                 close()
 
 
-def without_timestamps(broker: Broker, tps: Sequence[TopicPartition]) -> list[TopicPartition]:
+def without_timestamps(
+    broker: Broker, ends: Mapping[TopicPartition, OffsetAndEpoch]
+) -> list[TopicPartition]:
     """The topic-partitions with visible messages of which none has a timestamp.
 
     Visible messages before Kafka's own answer for the earliest instant have none.
+
+    Args:
+        broker: the cluster.
+        ends: the stable ends of the topic-partitions, asked before this: messages behind
+            them aren't looked at.
     """
-    hits = broker.first_at_or_after(tps, _EPOCH) if tps else {}
-    starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
+    hits = broker.first_at_or_after(list(ends), _EPOCH) if ends else {}
+    starts = broker.log_starts(list(ends))
     look = Look(broker, lambda _: None)
     return [
         tp

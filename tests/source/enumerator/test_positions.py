@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -28,6 +29,7 @@ from windrow.ingest.model.source import (
 )
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.source.enumerator.positions import (
+    Positions,
     joining_start,
     position_marks,
     positions,
@@ -52,9 +54,14 @@ def broker() -> MemoryBroker:
     return broker
 
 
+def resolved(broker: MemoryBroker, start: Initializer, tps: Sequence[TopicPartition]) -> Positions:
+    """The positions in these topic-partitions now."""
+    return positions(broker, start, broker.stable_ends(tps))
+
+
 def offsets(broker: MemoryBroker, start: Initializer) -> list[int]:
     """Where the two partitions begin."""
-    found = positions(broker, start, [A, B])
+    found = resolved(broker, start, [A, B])
     return [found[A].offset, found[B].offset]
 
 
@@ -135,7 +142,7 @@ def test_no_answer_is_an_error(
     """It names the topic-partition, what was wanted, what is there and what to set."""
     broker.commit_group("g", {A: 2, B: 0})
     with pytest.raises(kind, match=words):
-        positions(broker, start, [A, B])
+        resolved(broker, start, [A, B])
 
 
 @pytest.mark.parametrize("start", [Given(((A, 11),), "latest"), GroupOffsets("g", "earliest")])
@@ -146,7 +153,7 @@ def test_a_position_behind_an_open_transaction_is_too_early(
     broker.produce(A, b"", transaction=broker.transaction())
     broker.commit_group("g", {A: 11})
     with pytest.raises(OpenTransactionError, match=r"open since offset 10"):
-        positions(broker, start, [A, B])
+        resolved(broker, start, [A, B])
     assert offsets(broker.at("read_uncommitted"), start) == [11, 0]
 
 
@@ -155,9 +162,9 @@ def test_a_position_that_is_not_decided_begins_at_the_stable_end(broker: MemoryB
     broker.produce(A, b"", timestamp=NOON, transaction=broker.transaction())
     late = broker.at("read_committed")
     late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(11, 7))  # type: ignore[method-assign]
-    assert positions(late, AtTime(NOON), [A])[A].offset == 10
+    assert resolved(late, AtTime(NOON), [A])[A].offset == 10
     late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(10, 7))  # type: ignore[method-assign]
-    assert positions(late, AtTime(NOON), [A])[A] == OffsetAndEpoch(10, 7)
+    assert resolved(late, AtTime(NOON), [A])[A] == OffsetAndEpoch(10, 7)
 
 
 def test_what_a_group_committed_may_be_either_end_of_the_log(broker: MemoryBroker) -> None:
@@ -166,7 +173,7 @@ def test_what_a_group_committed_may_be_either_end_of_the_log(broker: MemoryBroke
     """
     for offset, expected in ((3, 3), (10, 10), (2, 10), (11, 10)):
         broker.commit_group("g", {A: offset})
-        assert positions(broker, GroupOffsets("g", "latest"), [A])[A].offset == expected
+        assert resolved(broker, GroupOffsets("g", "latest"), [A])[A].offset == expected
 
 
 def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None:
@@ -175,10 +182,10 @@ def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None
     """
     broker.commit_group("g", {A: 4})
     start = Given(((B, 0),), GroupOffsets("g"))
-    found = positions(broker, start, [A, B])
+    found = resolved(broker, start, [A, B])
     assert {tp: found[tp].offset for tp in (A, B)} == {A: 4, B: 0}
     with pytest.raises(SpecError, match=r"Group g has committed nothing \(plan, t\[1\]\)") as told:
-        positions(broker, Given(((A, 5),), GroupOffsets("g")), [A, B])
+        resolved(broker, Given(((A, 5),), GroupOffsets("g")), [A, B])
     assert told.value.do == no_answer("reset")
     latest = Source(Topics(("t",)), Given(((A, 5),), GroupOffsets("g", "latest")))
     assert joining_start(latest, Latest()) == Given(((A, 5),), GroupOffsets("g", "earliest"))
@@ -187,7 +194,7 @@ def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None
 def test_what_is_not_answered_goes_where_it_was_told(broker: MemoryBroker) -> None:
     """The log's start, or its end."""
     for reset, expected in (("earliest", 3), ("latest", 10)):
-        assert positions(broker, GroupOffsets("none", reset), [A])[A].offset == expected  # type: ignore[arg-type]
+        assert resolved(broker, GroupOffsets("none", reset), [A])[A].offset == expected  # type: ignore[arg-type]
 
 
 def no_answer(option: str) -> str:
@@ -223,7 +230,7 @@ def test_a_refused_start_is_told_with_its_place(
 ) -> None:
     """And with what to do."""
     with pytest.raises(WindrowError) as told:
-        positions(broker, start, [A, B])
+        resolved(broker, start, [A, B])
     assert (told.value.topic, told.value.partition, told.value.offset) == place
     assert (told.value.stage, told.value.do) == ("plan", do)
 
@@ -232,7 +239,7 @@ def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroke
     """The offset is where the transaction is open since."""
     broker.produce(A, b"", transaction=broker.transaction())
     with pytest.raises(OpenTransactionError) as told:
-        positions(broker, Given(((A, 11),)), [A])
+        resolved(broker, Given(((A, 11),)), [A])
     assert (told.value.stage, told.value.topic, told.value.partition, told.value.offset) == (
         "plan",
         "t",
@@ -245,8 +252,8 @@ def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroke
 def test_only_a_label_says_where_it_cuts(broker: MemoryBroker) -> None:
     """Whoever asks a position has made a mistake; of nothing there is no position."""
     with pytest.raises(AssertionError, match=r"^only a label says where it cuts the log$"):
-        positions(broker, AtLabel(), [A])
-    assert positions(broker, AtLabel(), []) == {}
+        resolved(broker, AtLabel(), [A])
+    assert resolved(broker, AtLabel(), []) == {}
 
 
 def test_an_end_witnesses_what_it_does_not_lie_below() -> None:

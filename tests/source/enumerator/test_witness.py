@@ -57,7 +57,7 @@ def test_a_position_has_a_witness(broker: MemoryBroker, start: Initializer) -> N
     """
     broker.commit_group("g", {T0: 12})
     broker.delete_records(T0, 3)
-    assert positions(broker, start, [T0])[T0].leader_epoch == 1
+    assert positions(broker, start, broker.stable_ends([T0]))[T0].leader_epoch == 1
 
 
 def batch(
