@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog, load_catalog
 
+from tests.s3.server import S3Server
 from tests.sinks.worlds import world_of
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
@@ -33,7 +36,7 @@ from windrow.ingest.testing.contracts.transform import (
     messages_for,
 )
 from windrow.ingest.testing.contracts.values import dead
-from windrow.ingest.testing.contracts.windows import staged_receipt
+from windrow.ingest.testing.contracts.windows import plan, staged_rows
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 from windrow.ingest.transform.lookup import step as step_of_lookups
 from windrow.ingest.transform.lookup.step import Lookup
@@ -417,20 +420,27 @@ def test_answers_that_take_too_much_memory_are_refused(
 
 
 def test_a_windrow_table_of_files_has_its_committed_rows(tmp_path: Path) -> None:
-    """What a task has staged and no commit names isn't looked up."""
-    sink = world_of("files").sink_at(str(tmp_path / "t"))
-    sink.prepare(OWNER)
-    receipt, staged = staged_receipt(sink, 0, dead=False)
-    sink.commit(receipt, staged)
-    staged_receipt(sink, 1, dead=False)
-    files = sorted((tmp_path / "t").rglob("*.parquet"))
+    """What a task has staged and no commit names isn't looked up; a column that the table got
+    later is null in the rows of before, also where it is the key.
+    """
+    for number, committed in ((0, True), (1, True), (2, False)):
+        rows = pa.RecordBatch.from_pydict(
+            {"id": range(10)} | ({"later": range(10, 20)} if number else {})
+        )
+        sink = world_of("files").sink_at(str(tmp_path / "t"), rows.schema)
+        sink.prepare(OWNER)
+        receipt, staged = staged_rows(sink, plan(sink, number), lambda _, rows=rows: [rows])
+        if committed:
+            sink.commit(receipt, staged)
     at = source(STORES["parquet"], tmp_path / "t")
-    offsets = pa.concat_arrays([pq.read_table(f)["_offset"].combine_chunks() for f in files])
-    rows = pa.RecordBatch.from_pydict({"customer": offsets.unique()})
-    lookup = Lookup("t", (("customer", "_offset"),), (("id", "its"),), at, first_by=("id", False))
-    (looked_up,) = apply(lookup, decoded(rows)).lookups
-    first = {o for split in receipt.splits for o in range(split.start, split.stop)}
-    assert looked_up.hits == len(first & set(offsets.to_pylist())) < looked_up.keys
+    asked = pa.RecordBatch.from_pydict({"customer": [3, 13, 23]})
+    by_offset = (("customer", "_offset"),)
+    lookup = Lookup("t", by_offset, (("later", "later"),), at, first_by=("later", True))
+    assert apply(lookup, decoded(asked)).rows["later"].to_pylist() == [None, 13, None]
+    lookup = Lookup("t", (("customer", "later"),), (("id", "id"),), at, first_by=("id", True))
+    found = apply(lookup, decoded(asked))
+    assert found.rows["id"].to_pylist() == [None, 3, None]
+    assert found.lookups[0].hits == 1
 
 
 def test_a_key_too_large_for_the_tables_column_is_a_miss(tmp_path: Path) -> None:
@@ -473,6 +483,114 @@ def test_a_version_without_the_column_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match="has no column born") as refused:
             apply(lookup.pinned({"c": version}), decoded(ORDERS))
         assert "--fresh-lookups" in refused.value.do
+
+
+_UTC, _MOMENT = pa.timestamp("us", "UTC"), dt.datetime(2026, 1, 5, 23, 30, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        (pa.array([7]), pa.array(["007"])),
+        (pa.array(["x"]), pa.array([7])),
+        (pa.array([True]), pa.array([5])),
+        (pa.array([1]), pa.array([True])),
+        (pa.array([1.0]), pa.array([7])),
+        (pa.array([1], pa.int8()), pa.array([300])),
+        (pa.array([1], pa.float32()), pa.array([16777217.0])),
+        (pa.array(["x"]), pa.array([2e20])),
+        (pa.array(["x"]), pa.array([b"x"])),
+        (pa.array([Decimal("0.10")]), pa.array([1e-9])),
+        (pa.array([Decimal("0.100")]), pa.array([Decimal("0.10")])),
+        (pa.array([_MOMENT.date()]), pa.array([_MOMENT], _UTC)),
+        (pa.array([1]), pa.array([_MOMENT], _UTC)),
+        (pa.array([_MOMENT], _UTC), pa.array([_MOMENT.replace(tzinfo=None)], pa.timestamp("us"))),
+        (pa.array([[1]]), pa.array([["007"]])),
+        (pa.array([{"a": 1}]), pa.array([{"a": "007"}])),
+        (pa.array([{"a": 1, "b": 1}]), pa.array([{"a": 1}])),
+        (pa.array([{"a": 1}]), pa.array([{"b": 1}])),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_a_value_of_another_type_is_no_value_of_the_newest(
+    now: pa.Array, before: pa.Array, tmp_path: Path
+) -> None:
+    """Neither in an older version nor in another file is a value cast to what differs from it: as
+    what is taken, or as the key that is compared.
+    """
+    older, newer = (pa.table({"id": [1], "its": values}) for values in (before, now))
+    _to_delta(tmp_path / "versions", older)
+    versions = source(STORES["delta"], tmp_path / "versions")
+    pin = versions.version()
+    write_deltalake(tmp_path / "versions", newer, mode="overwrite", schema_mode="overwrite")
+    for rows in (newer, older):
+        _to_parquet(tmp_path / "files", rows)
+    files = source(STORES["parquet"], tmp_path / "files")
+    for at, version in ((versions, pin), (files, files.version())):
+        for key, take in (("id", "its"), ("its", "id")):
+            rows = pa.RecordBatch.from_arrays([newer[key].combine_chunks()], ["customer"])
+            lookup = Lookup("t", (("customer", key),), ((take, "taken"),), at)
+            with pytest.raises(RefusedError, match="has a value in its that is no ") as refused:
+                apply(lookup.pinned({"t": version}), decoded(rows))
+            assert "A column needs the type that it has in" in refused.value.do
+
+
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        (pa.array([1]), pa.array([7], pa.int8())),
+        (pa.array([1], pa.int8()), pa.array([7])),
+        (pa.array([1.0]), pa.array([0.5], pa.float32())),
+        (pa.array([Decimal("1.10")], pa.decimal128(9, 2)), pa.array([Decimal("1.10")])),
+        (pa.array(["x"]), pa.array(["007"]).dictionary_encode()),
+        (pa.array([1]), pa.array([None], pa.null())),
+        (pa.array([[1]]), pa.array([[7]], pa.list_(pa.int16(), 1))),
+        (
+            pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+            pa.array([[("b", 2)]], pa.map_(pa.string(), pa.int32())),
+        ),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_a_value_that_stays_the_same_may_have_another_type(
+    now: pa.Array, before: pa.Array, tmp_path: Path
+) -> None:
+    """Of numbers the width, and whatever Arrow has several types for; maps can be looked up."""
+    for n, values in enumerate((now, before)):
+        _to_parquet(tmp_path, pa.table({"id": [n, n], "its": pa.concat_arrays([values] * 2)}))
+    by = Lookup("t", (("customer", "id"),), (("its", "its"),), source(STORES["parquet"], tmp_path))
+    rows = pa.RecordBatch.from_pydict({"customer": [1, 0]})
+    found = apply(replace(by, first_by=("id", True)), decoded(rows)).rows["its"]
+    assert found.to_pylist() == [*before.to_pylist(), *now.to_pylist()]
+
+
+def test_files_of_the_same_size_and_time_are_others_by_their_footers(tmp_path: Path) -> None:
+    """As a program leaves them that sets their times; a pin of an earlier release, which knew no
+    footers, is kept.
+    """
+    folder = tmp_path / "t"
+    _to_parquet(folder, pa.table({"id": [1]}))
+    (file,) = folder.iterdir()
+    before, files = file.stat(), ParquetFiles(str(folder))
+    pin = files.newest()
+    pq.write_table(pa.table({"id": [2]}), file)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file.stat().st_size == before.st_size
+    with pytest.raises(RefusedError, match="are others than those"):
+        next(files.read(pin, ["id"]))
+    (batch,) = files.read(pin.partition("/")[0], ["id"])
+    assert batch.to_pydict() == {"id": [2]}
+
+
+def test_files_in_a_bucket_are_others_by_their_etags(s3: S3Server) -> None:
+    """Whatever their sizes, footers and times are."""
+    bucket = s3.bucket()
+    versions = []
+    for page in (b"1", b"2"):
+        content = b"PAR1" + page + b"footer" + (6).to_bytes(4, "little") + b"PAR1"
+        s3.client().put_object(Bucket=bucket.removeprefix("s3://"), Key="a.parquet", Body=content)
+        versions.append(ParquetFiles(bucket).newest().partition("/")[2])
+    assert versions[0] != versions[1]
 
 
 def test_files_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.sinks.files.reader import list_files
+from windrow.ingest.sinks.files.reader import list_table
 from windrow.ingest.sinks.filesystem import FILES_LOG, ListedFile, Place
 from windrow.ingest.sinks.parquet_files import batches_of, explained
 
@@ -22,7 +23,7 @@ class ParquetFiles:
 
     Of a windrow table of files these are the committed ones; else names that begin with `_` or
     `.` are left out, as every reader of such folders does. Its version is a digest of paths,
-    sizes and times of change.
+    sizes and times of change, and one of the files' footers, or of their ETags in an object store.
     """
 
     place: str
@@ -32,39 +33,57 @@ class ParquetFiles:
         return f"parquet:{self.place}"
 
     def newest(self) -> str:
-        return _digest(self._files())
+        return self._version(self._files()[1])
 
     def schema(self) -> pa.Schema:
-        return self._schema_of(self._files()[0])
+        table, files = self._files()
+        return table or self._schema_of(files[0])
 
     def read(self, version: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        files = self._refuse_others(version)
+        table, files = self._refuse_others(version)
         for file in files:
             names = self._schema_of(file).names
             lost = [name for name in columns if names.count(name) != 1]
-            if lost:
+            if lost and table is None:
                 what = f"the file {self.place}/{file.path} has no column {min(lost)}, or several"
                 raise RefusedError(what, "setup", "All files of the folder must have it once.")
-            yield from batches_of(Place(self.place), file.path, columns)
+            there = [name for name in columns if name not in lost]
+            for batch in batches_of(Place(self.place), file.path, there):
+                # the table got these columns after the file was written
+                nulls = [pa.nulls(batch.num_rows) for _ in lost]
+                yield pa.RecordBatch.from_arrays([*batch.columns, *nulls], [*there, *lost])
         self._refuse_others(version)  # a file may have changed while others were read
 
     def _schema_of(self, file: ListedFile) -> pa.Schema:
-        filesystem = Place(self.place).filesystem()
-        with explained(file.path), filesystem.open_input_file(file.path) as source:
+        with self._opened(file) as source:
             return pq.read_schema(source)
 
-    def _refuse_others(self, version: str) -> list[ListedFile]:
-        files = self._files()
-        if _digest(files) != version:
+    def _version(self, files: list[ListedFile]) -> str:
+        contents = hashlib.sha256()
+        for file in files:
+            with self._opened(file) as source:
+                contents.update(source.metadata().get("ETag") or _footer(source))
+        return f"{_digest(files)}/{contents.hexdigest()[:32]}"
+
+    @contextmanager
+    def _opened(self, file: ListedFile) -> Iterator[pa.NativeFile]:
+        filesystem = Place(self.place).filesystem()
+        with explained(file.path), filesystem.open_input_file(file.path) as source:
+            yield source
+
+    def _refuse_others(self, version: str) -> tuple[pa.Schema | None, list[ListedFile]]:
+        table, files = self._files()
+        if not self._version(files).startswith(version):  # earlier releases pinned only its start
             what = f"the files in {self.place} are others than those that the window is pinned to"
             do = "Files have no versions: a Delta or Iceberg table keeps its older states."
             raise RefusedError(what, "setup", do)
-        return files
+        return table, files
 
-    def _files(self) -> list[ListedFile]:
-        place = Place(self.place)
+    def _files(self) -> tuple[pa.Schema | None, list[ListedFile]]:
+        """The files, and the columns of the table if it is one of windrow's."""
+        place, table = Place(self.place), None
         if FILES_LOG.partition("/")[0] in place.folders(""):
-            committed = (path[len(self.place) + 1 :] for path in list_files(self.place))
+            table, committed = list_table(self.place)
             found = [file for file in place.seen(committed).values() if file is not None]
         else:
             found = [file for file in place.walk("") if not _is_hidden(file.path)]
@@ -73,7 +92,16 @@ class ParquetFiles:
             what = f"there is neither a Delta table nor a Parquet file at {self.place}"
             do = "Name the table's folder; an Iceberg table needs warehouse or catalog, too."
             raise SpecError(what, "setup", do)
-        return sorted(found, key=lambda file: file.path)
+        return table, sorted(found, key=lambda file: file.path)
+
+
+def _footer(source: pa.NativeFile) -> bytes:
+    """The bytes of a Parquet file from its metadata on, whose length is behind it."""
+    end = source.size() - 8
+    source.seek(max(end, 0))
+    length = int.from_bytes(source.read(4), "little")
+    source.seek(max(end - length, 0))
+    return bytes(source.read())
 
 
 def _is_hidden(path: str) -> bool:

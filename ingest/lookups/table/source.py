@@ -157,6 +157,8 @@ def _stored(kind: pa.DataType) -> pa.DataType:
         return pa.decimal128(kind.precision, kind.scale)
     if of.is_struct(kind) and kind.num_fields:
         return pa.struct([pa.field(field.name, _stored(field.type)) for field in kind])
+    if of.is_map(kind):
+        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
     if of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind):
         return pa.list_(_stored(kind.value_type))
     if of.is_string(kind) or of.is_large_string(kind) or of.is_string_view(kind):
@@ -178,14 +180,41 @@ def _as(batch: pa.RecordBatch, columns: pa.Schema, source: str) -> pa.RecordBatc
     """The batch with the types of `columns`.
 
     Raises:
-        RefusedError: it has others.
+        RefusedError: a column has another type, and a cast would change its values.
     """
     arrays = []
     for field in columns:
         try:
-            arrays.append(pc.cast(batch[field.name], field.type))
-        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            arrays.append(_cast(batch[field.name], field.type))
+        except (UnsupportedTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
             what = f"{source} has a value in {field.name} that is no {field.type}"
-            do = "A column needs the type that it has in the newest version, or the first file."
+            do = "A column needs the type that it has in the newest version, or in the first file."
             raise RefusedError(what, "setup", do) from None
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not _holds(kind, values.type):
+        raise UnsupportedTypeError(str(values.type))
+    return pc.cast(values, kind)
+
+
+def _holds(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Whether a cast of another type to `kind` keeps each value and its checksum, or fails.
+
+    Arrow also makes 7 of the text "007", true of 5, and 0.00 of the float 1e-9.
+    """
+    of = pa.types
+    if of.is_null(other) or (of.is_integer(kind) and of.is_integer(other)):
+        return True
+    if of.is_nested(kind) and of.is_nested(other) and kind.num_fields == other.num_fields:
+        pairs = [(kind.field(i), other.field(i)) for i in range(kind.num_fields)]
+        named = of.is_struct(kind) and any(mine.name != its.name for mine, its in pairs)
+        alike = of.is_struct(kind) == of.is_struct(other) and of.is_map(kind) == of.is_map(other)
+        return alike and not named and all(_holds(mine.type, its.type) for mine, its in pairs)
+    stored = _stored(other)
+    return (
+        stored == kind
+        or (of.is_decimal(kind) and of.is_decimal(stored) and kind.scale == stored.scale)
+        or (kind == pa.float64() and stored == pa.float32())
+    )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 
+import pyarrow as pa
+
 from windrow.ingest.errors import SpecError, WindrowError
 from windrow.ingest.sinks.files.store import FilesStore
 
@@ -20,12 +22,21 @@ def list_files(place: str) -> list[str]:
         SpecError: there is no table of files at this place.
         DamagedError, UnreachableError: the log or the pages can't be read.
     """
+    return [f"{FilesStore(place).place}/{path}" for path in list_table(place)[1]]
+
+
+def list_table(place: str) -> tuple[pa.Schema, list[str]]:
+    """The columns of a table of files, and the paths of its files below its place.
+
+    Raises:
+        SpecError, DamagedError, UnreachableError: as `list_files`.
+    """
     store = FilesStore(place)
     with store.reading() as state:
         if state is None:
             what = f"there is no table of files at {store.place}"
             raise SpecError(what, "setup", "Name its sink.path.")
-        return [f"{store.place}/{file.path}" for file in state.row_files()]
+        return state.schema, [file.path for file in state.row_files()]
 
 
 def main(arguments: list[str]) -> int:

@@ -261,6 +261,11 @@ class FilesState(PagedState):
         self._store, self._entry, self._manifest = store, entry, entry.manifest
         self.version, self.owner = entry.number, entry.manifest.owner
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table; an older file may have fewer."""
+        return self._manifest.schema
+
     def read_pages(self) -> Pages:
         return self._store.pages.read(self.folder, self._manifest.page)
 
