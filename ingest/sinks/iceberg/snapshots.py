@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table import Table
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
@@ -24,11 +25,11 @@ class IcebergSnapshots:
         return f"iceberg:{self.at.place}"
 
     def newest(self) -> str:
-        now = self._table().current_snapshot()
+        now = self._readable().current_snapshot()
         return "0" if now is None else str(now.snapshot_id)
 
     def schema(self) -> pa.Schema:
-        return self._table().schema().as_arrow()
+        return self._readable().schema().as_arrow()
 
     def read(self, version: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
         table = self._table()
@@ -51,9 +52,7 @@ class IcebergSnapshots:
             what = f"a file of snapshot {version} of the Iceberg table {self.at.place} is gone"
             raise RefusedError(what, "setup", "Restore it from a backup.") from error
         except Exception as error:
-            what = f"the table {self.at.place} can't be read: {reason(self.at, error)}"
-            do = "Check the catalog, the table's storage and the rights, then run again."
-            raise UnreachableError(what, "setup", do) from error
+            raise self._unreachable(error) from error
 
     def _table(self) -> Table:
         table = load(self.at)
@@ -61,3 +60,36 @@ class IcebergSnapshots:
             what = f"there is no Iceberg table {self.at.place}"
             raise SpecError(what, "setup", "Name a table that is there.")
         return table
+
+    def _readable(self) -> Table:
+        """The table as it is now.
+
+        Raises:
+            SpecError: there is none.
+            UnreachableError: its rows can't be read, or some are deleted by equality, which
+                PyIceberg can't apply.
+        """
+        table = self._table()
+        now = table.current_snapshot()
+        try:
+            manifests = [] if now is None else now.manifests(table.io)
+            rows = [m.min_sequence_number for m in manifests if m.content == ManifestContent.DATA]
+            deleting = any(
+                entry.data_file.content == DataFileContent.EQUALITY_DELETES
+                for manifest in manifests
+                if manifest.content == ManifestContent.DELETES
+                and manifest.sequence_number >= min(rows, default=0)  # else no row is as old
+                for entry in manifest.fetch_manifest_entry(table.io)
+            )
+        except Exception as error:
+            raise self._unreachable(error) from error
+        if deleting:
+            what = f"the rows of the Iceberg table {self.at.place} can't be read: some are deleted"
+            do = "Have the engine that deleted them rewrite the table's data files, then run again."
+            raise UnreachableError(f"{what} by equality deletes", "setup", do)
+        return table
+
+    def _unreachable(self, error: Exception) -> UnreachableError:
+        what = f"the table {self.at.place} can't be read: {reason(self.at, error)}"
+        do = "Check the catalog, the table's storage and the rights, then run again."
+        return UnreachableError(what, "setup", do)

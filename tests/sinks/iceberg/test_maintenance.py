@@ -45,6 +45,7 @@ from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import opened
 from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.iceberg.contents import read_files
+from windrow.ingest.sinks.iceberg.snapshots import IcebergSnapshots
 from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,
     ROWS,
@@ -287,24 +288,19 @@ class _Deletes(ManifestWriterV2):
         return ManifestContent.DELETES
 
 
-def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
-    """A file of deletes beside the data, as merge-on-read leaves it: what is left is
-    read, all of it or some columns, and no size is told that counts the others.
-    """
+def delete(sink: Any, rows: pa.Table, **how: Any) -> None:
+    """Puts a file of deletes beside the data, as merge-on-read of another engine leaves it."""
     task, *_ = state_of(sink).tasks(window(0).key)
     place = folder_of(sink) / "deletes.parquet"
-    positions = pa.table(
-        {"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())}
-    )
-    pq.write_table(positions, place)
+    pq.write_table(rows, place)
     deletes = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
         file_path=f"file://{place}",
         file_format=FileFormat.PARQUET,
         partition=task.file.partition,
-        record_count=2,
+        record_count=rows.num_rows,
         file_size_in_bytes=place.stat().st_size,
         spec_id=0,
+        **how,
     )
     with table(sink).transaction() as change, change.update_snapshot().fast_append() as added:
         about = change.table_metadata
@@ -312,6 +308,15 @@ def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
             spec, about.schema(), added.new_manifest_output(), added.snapshot_id, "deflate"
         )
         added.append_data_file(deletes)
+
+
+def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
+    """A file of deletes beside the data: what is left is read, all of it or some columns, and no
+    size is told that counts the others.
+    """
+    task, *_ = state_of(sink).tasks(window(0).key)
+    at = {"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())}
+    delete(sink, pa.table(at), content=DataFileContent.POSITION_DELETES)
     assert [h.rows for h in sink.audit().rows_held(window(0))] == [7, 9]
     assert len(ids(sink)) == 34
     state = state_of(sink)
@@ -321,6 +326,26 @@ def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
         for name in batch.schema.names
     } == {"id", "_offset"}
     assert sink.size() is None
+
+
+def test_rows_that_another_engine_deletes_by_equality(sink: Any) -> None:
+    """A lookup in such a table is refused before anything is read; once all rows are younger than
+    the deletes, as after a rewrite, these say nothing.
+    """
+    snapshots = IcebergSnapshots(sink.at)
+    assert snapshots.newest() == str(table(sink).current_snapshot().snapshot_id)
+    how = {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": [1]}
+    delete(sink, pa.table({"id": ["0-0"]}), **how)
+    for ask in (snapshots.newest, snapshots.schema):
+        with pytest.raises(UnreachableError, match="some are deleted by equality deletes"):
+            ask()
+    table(sink).overwrite(table(sink).scan(snapshot_id=_first(sink)).to_arrow())
+    names = next(iter(snapshots.read(snapshots.newest(), ["id"]))).schema.names
+    assert names == ["id"]
+
+
+def _first(sink: Any) -> int:
+    return int(table(sink).snapshots()[1].snapshot_id)
 
 
 def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
