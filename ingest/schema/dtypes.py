@@ -136,6 +136,17 @@ def name_problems(names: list[str]) -> Iterator[str]:
         seen[name.casefold()] = name
 
 
+def column_name_problems(columns: pa.Schema | pa.StructType) -> Iterator[str]:
+    """Finds what is wrong with the names of columns, and of the fields of structs in them."""
+    yield from name_problems([field.name for field in columns])
+    kinds = [field.type for field in columns]
+    for kind in kinds:
+        if pa.types.is_struct(kind):
+            yield from column_name_problems(kind)
+        elif pa.types.is_nested(kind):  # a list's values, or a map's keys and values
+            kinds += [kind.field(number).type for number in range(kind.num_fields)]
+
+
 def map_type(kind: pa.DataType) -> pa.DataType | None:
     """Map type of a list of key/value structs with string keys.
 

@@ -6,11 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
-from windrow.ingest.errors import checked_answer
+from windrow.ingest.errors import SpecError, checked_answer, name_with_owner
 from windrow.ingest.ports.decoder import checked_verdict
 from windrow.ingest.ports.lookup import LookupSource, pinned, sources_of
 from windrow.ingest.ports.transform import Apply, Transform
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.dtypes import column_name_problems
+
+
+def columns_after(transform: Transform, before: Columns) -> Columns:
+    """The columns of a transform's result.
+
+    Raises:
+        SpecError: the transform can't use the columns `before`, or it gives two columns, or two
+            fields of a struct, whose names tables don't tell apart.
+    """
+    columns = checked_answer(transform, transform.columns(before), Columns)
+    wrong = [*column_name_problems(columns.arrow_schema)]
+    if wrong:
+        what = f"{getattr(transform, 'setting', name_with_owner(transform))} can't be used: "
+        do = "Give each column another name. Nothing was read."
+        raise SpecError(what + "; ".join(wrong), "spec", do)
+    return columns
 
 
 @dataclass(frozen=True)
@@ -26,13 +43,9 @@ class Chain:
         """Columns of the last transform; each works on those of the one before it.
 
         Raises:
-            SpecError: one of them can't.
+            SpecError: one of them can't, or gives two columns whose names tables don't tell apart.
         """
-        return reduce(
-            lambda columns, each: checked_answer(each, each.columns(columns), Columns),
-            self.transforms,
-            before,
-        )
+        return reduce(lambda columns, each: columns_after(each, columns), self.transforms, before)
 
     def sources(self) -> Mapping[str, LookupSource]:
         return sources_of(self.transforms)

@@ -4,6 +4,7 @@ after the other, and lose no message's account.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -35,7 +36,7 @@ from windrow.ingest.testing.contracts.transform import (
 from windrow.ingest.testing.contracts.with_dead_letters import read_dead
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
-from windrow.ingest.transform.chain import Chain
+from windrow.ingest.transform.chain import Chain, columns_after
 from windrow.ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -119,6 +120,34 @@ class TestChain(TransformContract):
                 Validate(ModelReference("schemas.py:Line", tmp_path)),
             )
         )
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (Rename("prices", "CART"), "'cart' and 'CART' differ by case only, and tables don't tell"),
+        (Rename("prices", "cart"), "'cart' comes twice"),
+        (Rename("prices", ""), "'' is not a name"),
+    ],
+)
+def test_names_are_looked_at_behind_each_step(second: Transform, said: str) -> None:
+    """Two columns whose names tables don't tell apart are refused where they arise, although a
+    later step takes one of them away: that step would take the other one's values.
+    """
+    with pytest.raises(SpecError, match=re.escape(said)) as refused:
+        Chain((Only("cart", 2), second, Rename("CART", "price"))).columns(CARTS)
+    assert "tests.transform.small.Rename can't be used" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "nested", [pa.list_, lambda kind: pa.map_(pa.string(), kind), pa.large_list]
+)
+def test_names_within_structs_are_looked_at(nested: Any) -> None:
+    """So are the fields of a struct, however deep it lies."""
+    kind = nested(pa.struct([("a", pa.int64()), ("A", pa.int64())]))
+    before = Columns((Column("s", pa.struct([("in", kind)]), nullable=True),))
+    with pytest.raises(SpecError, match="'a' and 'A' differ by case only"):
+        columns_after(Only("s", 2), before)
 
 
 @dataclass(frozen=True)

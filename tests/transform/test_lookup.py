@@ -38,6 +38,7 @@ from windrow.ingest.testing.contracts.transform import (
 from windrow.ingest.testing.contracts.values import dead
 from windrow.ingest.testing.contracts.windows import plan, staged_rows
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
+from windrow.ingest.transform.chain import columns_after
 from windrow.ingest.transform.lookup import step as step_of_lookups
 from windrow.ingest.transform.lookup.step import Lookup
 
@@ -343,7 +344,7 @@ def test_several_columns_are_one_key(
         (("customer", "nr"), ("name", "who"), "customers has no column nr"),
         (("client", "id"), ("name", "who"), "the rows have no column client"),
         (("customer", "name"), ("born", "who"), "customer is int64, and name is string"),
-        (("customer", "id"), ("name", "order"), "two columns order"),
+        (("customer", "id"), ("name", "order"), "'order' comes twice"),
     ],
 )
 def test_what_can_never_fit_is_refused_before_anything_is_read(
@@ -352,7 +353,7 @@ def test_what_can_never_fit_is_refused_before_anything_is_read(
     """Columns that aren't there, keys of other types, names that the rows have."""
     lookup = replace(customers(tmp_path), key=(key,), take=(take,))
     with pytest.raises(SpecError, match=why):
-        lookup.columns(columns_of(ORDERS))
+        columns_after(lookup, columns_of(ORDERS))
 
 
 def test_files_with_a_column_name_twice(tmp_path: Path) -> None:

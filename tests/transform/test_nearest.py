@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.testing.contracts.transform import Before, TransformContract, apply
 from windrow.ingest.testing.contracts.values import dead
+from windrow.ingest.transform.chain import columns_after
 from windrow.ingest.transform.kind import StepPlace
 from windrow.ingest.transform.lookup import nearest as search
 from windrow.ingest.transform.lookup.kind import LookupStepSection
@@ -250,8 +252,8 @@ def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:
         ({"key": (("embedding", "id"),)}, "and id is int64: can't be compared"),
         ({"key": (("other", "vector"),)}, "the rows have no column other"),
         ({"key": (("embedding", "other"),)}, "similar has no column other"),
-        ({"take": (("id", "Score"),)}, "near would have two fields score"),
-        ({"into": "n"}, "two columns n"),
+        ({"take": (("id", "Score"),)}, "'Score' and 'score' differ by case only"),
+        ({"into": "n"}, "'n' comes twice"),
     ],
 )
 def test_what_can_never_fit_is_refused_before_anything_is_read(
@@ -260,9 +262,7 @@ def test_what_can_never_fit_is_refused_before_anything_is_read(
     """Columns that aren't there or have no vectors, and names that are there twice."""
     lookup = similar(tmp_path)
     with pytest.raises(SpecError, match=why):
-        Nearest(**({f: getattr(lookup, f) for f in lookup.__dataclass_fields__} | change)).columns(
-            columns_of(rows_of([[1, 2]]))
-        )
+        columns_after(replace(lookup, **change), columns_of(rows_of([[1, 2]])))
 
 
 def test_matches_that_take_too_much_memory_are_refused(

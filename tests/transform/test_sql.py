@@ -20,6 +20,7 @@ from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
 from windrow.ingest.testing.contracts.transform import Before, TransformContract, apply
 from windrow.ingest.testing.contracts.values import dead
+from windrow.ingest.transform.chain import columns_after
 from windrow.ingest.transform.kind import StepPlace
 from windrow.ingest.transform.sql import step
 from windrow.ingest.transform.sql.kind import SqlSection
@@ -138,7 +139,13 @@ def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         ("SELECT id FROM rows WHERE lower(id)", "sql can't be used: Binder Error"),
         ("SELECT 1 AS n", "it must be FROM rows, alone"),
         ("SELECT id FRM rows", "syntax error"),
-        ("SELECT epoch_ms(id) AS t FROM rows", "t is TIMESTAMP: it has no zone"),
+        ("SELECT epoch_ms(id) AS t FROM rows", "t is TIMESTAMP: it has no zone: CAST a text AS"),
+        (
+            "SELECT current_localtimestamp() AS n FROM rows",
+            "current_localtimestamp depends on more",
+        ),
+        ("SELECT current_localtime()::VARCHAR AS n FROM rows", "current_localtime depends on more"),
+        ("SELECT user() AS n FROM rows", "user depends on more than its arguments"),
         ("SELECT hash(id) AS h FROM rows", "h is UBIGINT: no table has unsigned integers"),
         ("SELECT NULL AS n FROM rows", 'n is "NULL": it has no type: write CAST(NULL AS ...)'),
         ("SELECT TIME '10:00' AS t FROM rows", "no table has this type: CAST it AS VARCHAR"),
@@ -156,6 +163,13 @@ def selected(query: str, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         ("SELECT '{'->>'$.a' IN ('b', text) AS f FROM rows", "Invalid Input Error: Malformed JSON"),
         ("-- nothing", "it is empty"),
         (f"SELECT {' || '.join(['text'] * 600)} AS t FROM rows", "it is nested too deeply"),
+        (
+            "SELECT list_transform(lines, lambda ID: id + 1) AS l FROM rows",
+            "the parameter id of a lambda has the name of a column: call it otherwise",
+        ),
+        ("SELECT [text for text in lines] AS l FROM rows", "the parameter text of a lambda has"),
+        ("SELECT list_filter(lines, lambda rows: true) AS l FROM rows", "the name of the rows"),
+        ("SELECT {'a': id, 'A': id} AS s FROM rows", 'Duplicate named argument "A"'),
     ],
 )
 def test_what_is_no_step_is_refused(query: str, said: str) -> None:
@@ -163,9 +177,52 @@ def test_what_is_no_step_is_refused(query: str, said: str) -> None:
     anything is read, with the way out.
     """
     with pytest.raises(SpecError) as refused:
-        Sql(query).columns(ORDERS)
+        columns_after(Sql(query), ORDERS)
     assert said in str(refused.value)
     assert "Nothing was read." in refused.value.do
+
+
+def test_metadata_columns_have_names_of_their_own() -> None:
+    """A column whose name differs from a metadata column's by case only is refused, and so is a
+    lambda's parameter with such a name: DuckDB would read one as the other.
+    """
+    metadata = (("topic", "_topic"),)
+    lambdas = Sql("SELECT list_reduce(lines, lambda a, _topic: a) AS l FROM rows", "sql", metadata)
+    rows = Columns((*ORDERS.columns, Column("_Topic", pa.string(), nullable=True)))
+    with pytest.raises(SpecError, match="column _Topic and the metadata column _topic differ by"):
+        Sql("SELECT _topic AS t FROM rows", metadata=metadata).columns(rows)
+    with pytest.raises(
+        SpecError, match="the parameter _topic of a lambda has the name of a column"
+    ):
+        lambdas.columns(ORDERS)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT at + 1 AS x FROM rows", '"at" is a word of SQL, and as a column stands in double'),
+        ("SELECT * EXCLUDE (Order) FROM rows", '"order" is a word of SQL'),
+        ("SELECT upper(_end) AS x, end FROM rows", '"end" is a word of SQL'),
+        ("SELECT id,\n 'ä' AS a,\n at::TIMESTAMPTZ AS t FROM rows", '(line 3): "at" is a word'),
+        ("SELECT id\nFRM rows", 'syntax error at or near "rows" (line 2). '),
+        ("SELECT id,\n  prize\nFROM rows", "there is no column prize (line 2)"),
+        ("SELECT id,\n\n  now() AS n\nFROM rows", "a replay must give the same rows (line 3)"),
+        ("SELECT id\nFROM rows\nWHERE upper(id, 1) = 'a'", " - in WHERE (line 3). "),
+        ("SELECT id, \n id * 2 AS n,\n lower(id, 2) AS b\nFROM rows", " - in b (line 3). "),
+        ("SELECT id, lower(id, 2) AS b FROM rows", " - in b. "),
+    ],
+)
+def test_a_mistake_has_its_line(query: str, said: str) -> None:
+    """In a SELECT of several lines its number is told, and the column where DuckDB refuses an
+    expression; a column with the name of a word of SQL is told to stand in double quotes.
+    """
+    names = ("at", "order", "end", "_end")
+    more = (Column(name, pa.int64(), nullable=True) for name in names)
+    with pytest.raises(SpecError) as refused:
+        Sql(query).columns(Columns((*ORDERS.columns, *more)))
+    assert said in str(refused.value).replace(", there are", " there are").replace(
+        " there are id, lines, text, at, order, end, _end", ""
+    )
 
 
 def test_values_come_back_as_they_went_in() -> None:
@@ -326,7 +383,7 @@ def test_many_failing_rows_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     found = apply(Sql(query), decoded(rows))
     details = found.dead_detail.to_pylist()
     assert [detail.startswith("Conversion Error") for detail in details] == [True] * 2 + [False] * 3
-    assert details[4] == "It fails - in t of sql"
+    assert details[4] == f"It fails, and another row of its batch by {details[0]}"
 
 
 def test_conditions_are_asked_in_their_order() -> None:
@@ -566,6 +623,7 @@ def test_the_steps_own_column_is_not_taken() -> None:
         "SELECT (id + 1) AS name FROM rows",
         "SELECT upper(text) AS t FROM rows",
         "SELECT epoch_ms(id) AT TIME ZONE 'UTC' AS t FROM rows",
+        "SELECT CAST(text AS TIMESTAMPTZ) AS t FROM rows",
         "SELECT CAST(id::HUGEINT AS DECIMAL(38, 0)) AS n FROM rows",
         "SELECT CAST(hash(id) AS DECIMAL(38, 0)) AS h FROM rows",
         "SELECT CAST(NULL AS VARCHAR) AS n FROM rows",

@@ -57,13 +57,6 @@ class Nearest(Lookup):
             for kind in (mine, other)
         )
 
-    def _wrong(self, rows: pa.Schema, source: pa.Schema) -> list[str]:
-        fields = [*(to.casefold() for _, to in self.take), "score"]
-        twice = sorted({name for name in fields if fields.count(name) > 1})
-        return super()._wrong(rows, source) + [
-            f"{self.into} would have two fields {name}" for name in twice
-        ]
-
     def open(self) -> Apply:
         return _Search(self)
 

@@ -56,7 +56,7 @@ class Lookup:
         """The columns before, and those that are looked up, which may be null.
 
         Raises:
-            SpecError: a column isn't there, two have one name, or keys can't be compared.
+            SpecError: a column isn't there, or keys can't be compared.
             UnreachableError: the source doesn't answer.
         """
         source, rows = self._source_schema, before.arrow_schema
@@ -98,9 +98,7 @@ class Lookup:
                 mine, other = rows.field(column).type, source.field(of).type
                 if not self.comparable(mine, other):
                     wrong.append(f"{column} is {mine}, and {of} is {other}: can't be compared")
-        names = [*rows.names, *self.gives]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        return wrong + [f"the rows would have two columns {name}" for name in twice]
+        return wrong
 
     @property
     def reads(self) -> dict[str, frozenset[str]]:

@@ -9,7 +9,8 @@ one column.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -17,7 +18,6 @@ from typing import Any, cast
 import duckdb
 
 from windrow.ingest.errors import BugError, SpecError
-from windrow.ingest.schema.dtypes import name_problems
 
 ROWS = "rows"
 """The table that a query selects from."""
@@ -134,8 +134,8 @@ def read_select(
     tree = json.loads(_ask("SELECT json_serialize_sql(?::VARCHAR)", query))
     if tree["error"]:
         not_select = tree["error_type"] == "not implemented"
-        what = "it is no SELECT" if not_select else str(tree["error_message"])
-        raise _refusal(setting, [what])
+        names = {*columns, *metadata}
+        raise _refusal(setting, ["it is no SELECT" if not_select else _mistake(tree, query, names)])
     if len(tree["statements"]) != 1:
         several = "several statements: each is a step of its own"
         raise _refusal(setting, [several if tree["statements"] else "it is empty"])
@@ -147,11 +147,38 @@ def read_select(
     where = node["where_clause"]
     reads = reader.reads(where) if where else frozenset[str]()
     outputs = tuple(reader.outputs(node["select_list"]))
-    names = [output.name for output in outputs]
-    wrong = [*reader.wrong, *name_problems(names)]
-    if wrong:
-        raise _refusal(setting, wrong)
+    if reader.wrong:
+        raise _refusal(setting, reader.wrong)
     return Select(outputs, None if where is None else _as_case(where), where, reads)
+
+
+def line_of(node: Node, query: str) -> str:
+    """Says in which line of a query an expression begins; nothing if it has one line only."""
+    written, location = query.encode(), node["query_location"]
+    if "\n" not in query.strip() or location > len(written):  # it isn't in the text itself
+        return ""
+    return f" (line {written[:location].count(10) + 1})"
+
+
+def _mistake(tree: Node, query: str, names: Collection[str]) -> str:
+    """Words what DuckDB can't parse, and what helps if a column has the name of a word of SQL."""
+    said, position = str(tree["error_message"]), int(tree.get("position", 0))
+    near = [*re.findall(r"\w+", query.encode()[:position].decode(errors="ignore"))[-1:], said[:-1]]
+    words = {word.rpartition('"')[2].casefold() for word in near} & _reserved()
+    hints = [
+        f': "{name}" is a word of SQL, and as a column stands in double quotes'
+        for name in names
+        if name.casefold() in words
+    ]
+    return said + line_of({"query_location": position}, query) + "".join(hints)
+
+
+@cache
+def _reserved() -> frozenset[str]:
+    """The words of SQL that name a column only in double quotes."""
+    with locked() as cursor:
+        every = cursor.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()")
+        return frozenset(word for word, kind in every.fetchall() if kind != "unreserved")
 
 
 def query_of(expressions: Sequence[Node], where: Node | None = None) -> str:
@@ -198,6 +225,12 @@ class _Reader:
         self._columns = list(columns)
         # DuckDB finds a column by a name of another case, too
         self._known = {name.casefold(): name for name in (*metadata, *columns)}
+        self.wrong += [
+            f"the column {self._known[name.casefold()]} and the metadata column {name} differ by"
+            " case only: rename one of them"
+            for name in metadata
+            if self._known[name.casefold()] not in {name, *metadata}
+        ]
 
     def outputs(self, select: Sequence[Node]) -> Iterator[Output]:
         """Reads the list of a SELECT, a star as the columns that it stands for."""
@@ -211,11 +244,14 @@ class _Reader:
         self._read(node, frozenset(), found)
         return frozenset(found)
 
+    def _refuse(self, node: Node, said: str) -> None:
+        self.wrong.append(said + line_of(node, self._query))
+
     def _output(self, node: Node) -> Output:
         source, unnests = self._source(node), node.get("function_name") == "unnest"
         if unnests:
             if len(node["arguments"]) != 1 or node["arguments"][0]["name"]:
-                self.wrong.append("unnest has options: it takes one list")
+                self._refuse(node, "unnest has options: it takes one list")
             inner = node["arguments"][0]["expression"]
             named = {**inner, "alias": node["alias"]}
             return Output(self._name(node), named, None, self.reads(inner), unnests=True)
@@ -227,7 +263,7 @@ class _Reader:
         if node["class"] == "COLUMN_REF":
             return str(node["column_names"][-1])
         text = query_of([node]).removeprefix("SELECT ").rpartition(" FROM ")[0]
-        self.wrong.append(f"{text} has no name: write {text} AS name")
+        self._refuse(node, f"{text} has no name: write {text} AS name")
         return text
 
     def _source(self, node: Node) -> str | None:
@@ -240,17 +276,17 @@ class _Reader:
 
     def _star(self, star: Node) -> Iterator[Node]:
         if star["columns"] or star["relation_name"] not in {"", ROWS}:
-            self.wrong.append("COLUMNS(...) and a struct's star: name the columns")
+            self._refuse(star, "COLUMNS(...) and a struct's star: name the columns")
             return
         if star["qualified_exclude_list"] or any(e["key"]["table"] for e in star["rename_list"]):
-            self.wrong.append("EXCLUDE and RENAME take the columns' names alone")
+            self._refuse(star, "EXCLUDE and RENAME take the columns' names alone")
             return
         without = {name.casefold() for name in star["exclude_list"]}
         replaced = {each["key"].casefold(): each["value"] for each in star["replace_list"]}
         renamed = {each["key"]["column"].casefold(): each["value"] for each in star["rename_list"]}
         known = {name.casefold() for name in self._columns}
         for name in sorted((without | replaced.keys() | renamed.keys()) - known):
-            self.wrong.append(f"the star has no column {name}")
+            self._refuse(star, f"the star has no column {name}")
         for name in self._columns:
             key = name.casefold()
             if key not in without:
@@ -265,10 +301,14 @@ class _Reader:
         elif isinstance(node, dict):
             kind = node.get("class")
             if kind == "COLUMN_REF":
-                self._column(node["column_names"], lambdas, found)
+                self._column(node, lambdas, found)
             elif kind == "LAMBDA" and node["syntax_type"] != "SINGLE_ARROW":
                 parameters: set[str] = set()
                 _Reader._names(node["lhs"], parameters)
+                for name in sorted(parameters & {ROWS, *self._known}):  # DuckDB may mean either
+                    whose = "the rows" if name == ROWS else "a column"
+                    said = f"the parameter {name} of a lambda has the name of {whose}"
+                    self._refuse(node, f"{said}: call it otherwise")
                 self._read(node["expr"], lambdas | parameters, found)
             else:
                 self._expression(node, kind)
@@ -279,30 +319,36 @@ class _Reader:
         if kind == "FUNCTION":
             name, (aggregates, unrepeatable) = node["function_name"], _functions()
             if node["schema"] or node["catalog"]:
-                self.wrong.append(f"{node['schema']}.{name}(): write {name}({node['schema']})")
+                self._refuse(node, f"{node['schema']}.{name}(): write {name}({node['schema']})")
             elif name in aggregates:
-                self.wrong.append(f"{name} adds other rows up: {_SPARK}")
-            elif name in unrepeatable or (name == "age" and len(node["arguments"]) == 1):  # of now
-                self.wrong.append(
+                self._refuse(node, f"{name} adds other rows up: {_SPARK}")
+            elif (
+                name in unrepeatable
+                or name.startswith("current_")  # DuckDB says of some that they are repeatable
+                or (name == "age" and len(node["arguments"]) == 1)  # of now
+            ):
+                self._refuse(
+                    node,
                     f"{name} depends on more than its arguments, and a replay must give the same"
-                    " rows"
+                    " rows",
                 )
             elif name in {"unnest", "unlist"}:
-                self.wrong.append(
-                    "unnest stands alone as a column: shape its values in the next step"
+                self._refuse(
+                    node, "unnest stands alone as a column: shape its values in the next step"
                 )
         elif kind is not None and kind not in _EXPRESSIONS:
-            self.wrong.append(_REFUSED.get(kind, f"{kind.lower().replace('_', ' ')} isn't read"))
+            self._refuse(node, _REFUSED.get(kind, f"{kind.lower().replace('_', ' ')} isn't read"))
 
-    def _column(self, written: list[str], lambdas: frozenset[str], found: set[str]) -> None:
-        name = _without_table(written, self._known)[0]
+    def _column(self, node: Node, lambdas: frozenset[str], found: set[str]) -> None:
+        name = _without_table(node["column_names"], self._known)[0]
         if name.casefold() in lambdas:
             return
         known = self._known.get(name.casefold())
         if known is None:
             text = f": a text is '{name}', in single quotes" if f'"{name}"' in self._query else ""
-            self.wrong.append(
-                f"there is no column {name}{text}, there are {', '.join(self._known.values())}"
+            self._refuse(
+                node,
+                f"there is no column {name}{text}, there are {', '.join(self._known.values())}",
             )
         else:
             found.add(known)
@@ -385,10 +431,14 @@ def _functions() -> tuple[frozenset[str], frozenset[str]]:
             "SELECT function_name, function_type, stability, macro_definition,"
             " CASE WHEN macro_definition IS NOT NULL"
             " THEN json_serialize_sql('SELECT ' || macro_definition)::VARCHAR END"
-            " FROM duckdb_functions() WHERE function_type <> 'table_macro'"
+            " FROM duckdb_functions() WHERE function_type IN ('scalar', 'aggregate', 'macro')"
         ).fetchall()
     aggregates = {name for name, kind, *_ in every if kind == "aggregate"}
-    others = {name for name, _, stability, *_ in every if stability not in {None, "CONSISTENT"}}
+    others = {
+        name
+        for name, kind, stability, *_ in every
+        if kind != "macro" and stability != "CONSISTENT"  # also if DuckDB doesn't say it
+    }
     macros = {name: json.loads(text) for name, *_, text in every if text is not None}
     while True:
         found = {name for name, tree in macros.items() if _has(tree, aggregates | others)}

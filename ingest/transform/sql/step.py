@@ -33,6 +33,7 @@ from windrow.ingest.transform.sql.select import (
     Select,
     broken,
     column,
+    line_of,
     listed,
     locked,
     query_of,
@@ -43,8 +44,11 @@ from windrow.ingest.transform.unavailable import Asked, answerable, marked
 SECONDS = 60
 """The longest that a SELECT may take for one batch."""
 
-SENTENCES = 1000
-"""How many of a batch's failing rows are told in DuckDB's words: each is asked for alone."""
+SENTENCES = 5
+"""How many of a batch's failing rows are computed alone, a millisecond each, for DuckDB's sentence.
+
+The others are told such a sentence of the same column.
+"""
 
 _ROW = "_windrow_row"
 
@@ -166,7 +170,8 @@ class Sql:
             found = asked.types
             asked.fetchall()  # what fails without a row fails for every row
         except duckdb.Error as error:
-            what = f"{self.setting} can't be used: {str(error).splitlines()[0]}"
+            place = self._place_of_mistake(con, select)
+            what = f"{self.setting} can't be used: {str(error).splitlines()[0]}{place}"
             raise SpecError(what, "spec", "Fix the SELECT. Nothing was read.") from None
         types, wrong = {}, []
         if conditions and found[0].id != "boolean":
@@ -180,6 +185,16 @@ class Sql:
             what = f"{self.setting} can't be used: " + "; ".join(wrong)
             raise SpecError(what, "spec", "Fix the SELECT. Nothing was read.")
         return types
+
+    def _place_of_mistake(self, con: duckdb.DuckDBPyConnection, select: Select) -> str:
+        """Names the first part of the SELECT that DuckDB can't compute by itself, and its line."""
+        parts = [("WHERE", select.condition), *((o.name, o.expression) for o in select.computed)]
+        for name, part in parts:
+            try:
+                con.sql(query_of([part])).fetchall() if part else None
+            except duckdb.Error:
+                return f" - in {name}{line_of(part, self.query)}"
+        return ""
 
 
 class _Step:
@@ -340,19 +355,29 @@ class _Step:
         """
         try:
             tried = self._run(self._tries, rows).columns
-        except duckdb.Error:  # TRY doesn't catch everything: each row is asked alone
-            for number in range(rows.num_rows):
-                yield from self._failure(range(len(self._parts)), rows, number)
+        except duckdb.Error:  # TRY doesn't catch everything: the rows are halved
+            if rows.num_rows == 1:
+                yield from self._failure(range(len(self._parts)), rows, 0)
+                return
+            half = rows.num_rows // 2
+            yield from self._failures(rows.slice(0, half))
+            for failure in self._failures(rows.slice(half)):
+                yield replace(failure, rows=failure.rows + half)
             return
         asked, told = np.ones(rows.num_rows, np.bool_), 0
         for at, values in enumerate(tried):
             failed = asked & np.asarray(values.is_null())
             numbers = np.flatnonzero(failed)
-            left = max(SENTENCES - told, 0)
-            for number in numbers[:left].tolist():
-                yield from self._failure([at], rows, number)
-            if len(numbers) > left:
-                yield self._refusal(at, numbers[left:], "It fails")
+            alone = max(SENTENCES - told, 1)
+            said = [
+                refusal
+                for number in numbers[:alone].tolist()
+                for refusal in self._failure([at], rows, number)
+            ]
+            yield from said
+            for first in said[:1] if len(numbers) > alone else []:
+                detail = f"It fails, and another row of its batch by {first.detail}"
+                yield replace(first, rows=numbers[alone:], detail=detail)
             told += len(numbers)
             asked &= ~failed
             if self._parts[at] is self._select.where:
@@ -457,7 +482,10 @@ _SCALARS = {
 }
 _UNSIGNED = "no table has unsigned integers: CAST it AS BIGINT, or wider"
 _WAYS_OUT = {
-    "timestamp": "it has no zone: write AT TIME ZONE 'UTC' behind it",
+    "timestamp": (
+        "it has no zone: CAST a text AS TIMESTAMPTZ, which keeps to the offset in it, and write AT"
+        " TIME ZONE 'UTC' behind anything else"
+    ),
     "null": "it has no type: write CAST(NULL AS ...)",
     "hugeint": "CAST it AS DECIMAL(38, 0), or BIGINT",
     **dict.fromkeys(("utinyint", "usmallint", "uinteger", "ubigint", "uhugeint"), _UNSIGNED),

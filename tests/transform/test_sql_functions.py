@@ -1,0 +1,96 @@
+"""The functions that a `sql` step may call: each gives the same on another day and machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from itertools import islice, product
+
+import duckdb
+
+from tests.shape.readme import ROOT
+from windrow.ingest.errors import SpecError
+from windrow.ingest.transform.sql.select import locked, read_select
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "VARCHAR": ("'day'", "'2026-01-05 10:00:00'", "'%Y-%m-%d'", """'{"a": [1]}'""", "'a'"),
+    "JSON": ("""'{"a": [1, 2]}'::JSON""",),
+    "BLOB": ("'a'::BLOB",),
+    "BOOLEAN": ("true",),
+    "DATE": ("DATE '2026-01-05'",),
+    "TIME": ("TIME '10:00'",),
+    "TIME WITH TIME ZONE": ("'10:00+02'::TIMETZ",),
+    "TIMESTAMP": ("TIMESTAMP '2026-01-05 10:00'",),
+    "TIMESTAMP WITH TIME ZONE": ("TIMESTAMPTZ '2026-01-05 23:30+00'",),
+    "INTERVAL": ("INTERVAL 1 DAY",),
+    "MAP(K, V)": ("MAP {'k': 1}",),
+    "STRUCT": ("{'a': 1}",),
+    "ANY": ("2", "'a'", "TIMESTAMPTZ '2026-01-05 23:30+00'", "[1, 2]"),
+    "LAMBDA": ("lambda x: x",),
+}
+"""Arguments of each type."""
+
+OTHERS = ("2", "'a'", "[1, 2]")
+"""Arguments of all other types."""
+
+
+def calls() -> list[list[str]]:
+    """Calls of each form of each function that a step may call, with arguments of its types."""
+    with locked() as con:
+        functions = con.execute(
+            "SELECT DISTINCT function_name, parameter_types, varargs FROM duckdb_functions() WHERE"
+            " function_type IN ('scalar', 'macro') AND regexp_full_match(function_name, '\\w+')"
+        ).fetchall()
+    found = []
+    for name, types, varargs in functions:
+        for given in {tuple(types), (*types, *[varargs] * bool(varargs))}:
+            arguments = product(*(VALUES.get(kind, OTHERS) for kind in given))
+            form = [f"{name}({', '.join(values)})" for values in islice(arguments, 6)]
+            with suppress(SpecError):
+                read_select(f"SELECT {form[0]} AS value FROM rows", [], [], "sql")
+                found.append(form)
+    return sorted(found)
+
+
+def answers(forms: list[list[str]]) -> dict[str, str]:
+    """The first two answers to each form; arguments that don't fit give none."""
+    found = {}
+    with locked() as con:
+        for form in forms:
+            before = len(found)
+            for call in form:
+                if len(found) < before + 2:
+                    with suppress(duckdb.Error):
+                        found[call] = str(con.execute(f"SELECT {call}").fetchall())
+    return found
+
+
+def test_what_a_step_may_call_gives_the_same_each_time() -> None:
+    """Each function, in two processes that begin at different moments, on machines in zones whose
+    dates differ.
+    """
+    env, forms = {**os.environ, "PYTHONPATH": str(ROOT)}, json.dumps(calls())
+    program = (
+        f"import json, sys, {__name__} as m; print(json.dumps(m.answers(json.load(sys.stdin))))"
+    )
+    first, second = (
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", program],
+                input=forms,
+                env={**env, "TZ": zone},
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=300,
+            ).stdout
+        )
+        for zone in ("Etc/GMT+12", "Pacific/Kiritimati")
+    )
+    assert len({call.partition("(")[0] for call in first}) > 500
+    assert {
+        call: (first[call], second.get(call)) for call in first if first[call] != second.get(call)
+    } == {}
