@@ -43,6 +43,7 @@ from windrow.ingest.infer.proposal import (
     documents_of,
     of_documents,
     of_one_column,
+    with_nullable_nan,
     without_key,
     without_repeated_key,
     without_unusable,
@@ -168,8 +169,9 @@ def infer(
         return schema_text(class_name(name), head, lines), spec
 
     tried = _tried(*files(replace(known, cluster=None)), registry, sample.messages)
-    if (shorter := without_repeated_key(proposal, tried.rows)) is not proposal:
-        proposal = shorter
+    known_rows = with_nullable_nan(without_repeated_key(proposal, tried.rows), tried.rows)
+    if known_rows is not proposal:
+        proposal = known_rows
         tried = _tried(*files(replace(known, cluster=None)), registry, sample.messages)
     _write(folder, *files(known))
     return Inferred(

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.kinds import ASKING
@@ -173,6 +174,21 @@ def with_key(
         decode["key"] = Setting(key, "the columns that come from the key")
         decode["fields_include"] = Setting("except_key")
     return replace(proposal, candidates=(*columns, *proposal.candidates), decode=decode)
+
+
+def with_nullable_nan(proposal: Proposal, rows: pa.Table) -> Proposal:
+    """Makes the columns nullable that have NaN in a sampled row: NaN needs a nullable column."""
+    names = {
+        field.name
+        for field in rows.schema
+        if pa.types.is_floating(field.type)
+        and not field.nullable
+        and pc.any(pc.is_nan(rows[field.name])).as_py()
+    }
+    candidates = (
+        replace(one, nullable=True) if one.name in names else one for one in proposal.candidates
+    )
+    return replace(proposal, candidates=tuple(candidates)) if names else proposal
 
 
 def without_repeated_key(proposal: Proposal, rows: pa.Table) -> Proposal:

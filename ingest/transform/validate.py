@@ -92,12 +92,21 @@ class _Validator:
 def _nulls(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[Refusal]:
     """Finds nulls in columns that aren't nullable in the model.
 
-    A decoder of the same model gives none, but a transform may.
+    A decoder of the same model gives none, but a transform may. NaN in a column of floats
+    counts as null, as it does in pandera.
     """
     for column, field in zip(rows.columns, schema, strict=True):
-        if column.null_count and not field.nullable:
+        if field.nullable:
+            continue
+        floating = pa.types.is_floating(field.type)
+        nulls = (
+            np.flatnonzero(column.is_null(nan_is_null=floating))
+            if (floating or column.null_count)
+            else ()
+        )
+        if len(nulls):
             yield Refusal(
-                np.flatnonzero(column.is_null()),
+                nulls,
                 f"check:{field.name}:not_nullable",
-                f"Failed not_nullable - at $.{field.name}",
+                f"Failed not_nullable{', which takes no NaN' * floating} - at $.{field.name}",
             )

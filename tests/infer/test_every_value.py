@@ -42,8 +42,10 @@ from windrow.ingest.infer.schema_drift import unknown_fields
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.schema_registry import UsesSchemas
+from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.reader import MemoryReader
+from windrow.ingest.transform.validate import Validate
 
 NOW = datetime(2026, 1, 6, 12, 30, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -65,6 +67,7 @@ class Run:
     key: tuple[str, ...]
     format: str
     settings: Any = field(repr=False)
+    schema: str = field(repr=False)
 
     def lost(self, values: Sequence[Any], *, checked: bool = False) -> set[str]:
         """The paths of what the messages' documents have and their rows don't, and nobody told.
@@ -106,9 +109,11 @@ def run(pairs: Sequence[Pair], most: int = 1000, **hints: Any) -> Run:
             decoder = decoder.asking(registry)
         sampled = messages(pairs).set_column(0, "topic", pa.array([topic] * len(pairs)))
         (batch,) = sampled.combine_chunks().to_batches()
-        decoded = decoder.open()(batch)
+        rules = Validate(ModelReference(str(spec.decode.schema_), spec.folder)).open()
+        decoded = rules(decoder.open()(batch), batch)
         refusal = column_refusal(decoder.columns, table_refusal(DEFAULT, delta=True))
         drift = list(unknown_fields(spec.decode, decoder.columns, sampled, refusal))
+        schema = (spec.folder / "schema.py").read_text()
     rows: list[list[dict[str, Any]] | None] = [[] for _ in pairs]
     for at, row in zip(decoded.row_index.to_pylist(), decoded.rows.to_pylist(), strict=True):
         rows[at] = [*(rows[at] or []), row]
@@ -120,7 +125,14 @@ def run(pairs: Sequence[Pair], most: int = 1000, **hints: Any) -> Run:
     of_keys = [one.what.split("'")[-2] for one in drift if one.what.startswith("Keys ")]
     checked |= {f"key {name}" for name in of_keys}
     return Run(
-        found, rows, told, checked, () if key is None else key.columns, spec.decode.format, spec
+        found,
+        rows,
+        told,
+        checked,
+        () if key is None else key.columns,
+        spec.decode.format,
+        spec,
+        schema,
     )
 
 
@@ -297,6 +309,13 @@ def test_of_documents(seed: int) -> None:
     late = {path for path in done.lost(values) if path.startswith("stock.")}
     assert not late or done.found.sampled < 40
     assert None not in done.rows or done.found.sampled < len(values) or len(values) > 100
+
+
+def test_nan_of_a_column_that_is_never_null() -> None:
+    """A column with a sampled NaN is nullable, for the rules of others refuse it; and only that."""
+    done = run([(None, b'{"x": NaN, "y": 0.5}'), (None, b'{"x": 1.5, "y": 2.5}')])
+    assert [rows and len(rows) for rows in done.rows] == [1, 1]
+    assert "x: pl.Float64 = pa.Field(nullable=True)\n    y: pl.Float64\n" in done.schema
 
 
 KINDS = ({"x": 1}, {"x": "a"})

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pandera.polars as pp
+import polars as pl
 import pyarrow as pa
 import pytest
+from pandera.errors import SchemaErrors
 
+from tests.transform import floats
 from tests.transform.orders import Order, rows
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
+from windrow.ingest.formats.shared.decoded import nothing
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.transform import Before, TransformContract
+from windrow.ingest.testing.contracts.transform import Before, TransformContract, messages_for
 from windrow.ingest.testing.contracts.values import dead, valued
 from windrow.ingest.transform.validate import Validate
 
@@ -90,3 +96,28 @@ def test_the_schema_is_loaded_once_for_all_who_ask(tmp_path: Path) -> None:
             RowDecoder(ModelReference("m.py:M", tmp_path), JsonEncoding()).columns
         )
     assert (tmp_path / "loads").read_text() == "x"
+
+
+@pytest.mark.parametrize("model", floats.MODELS, ids=lambda model: model.__name__)
+def test_nan_is_what_pandera_says(model: type[pp.DataFrameModel]) -> None:
+    """NaN is refused where a column isn't nullable, and elsewhere as the column's checks have it,
+    whatever format or step it came from.
+    """
+    values = [3.0, float("nan"), None, float("inf"), -1.0]
+    schema = Columns.of(model).arrow_schema
+    batch = pa.record_batch([pa.array(values, schema.field("x").type)], names=["x"])
+    everything = pa.array(range(len(values)), pa.int64())
+    decoded = replace(nothing(batch.schema), rows=batch, row_index=everything)
+    validate = Validate(ModelReference(f"floats.py:{model.__name__}", Path(__file__).parent)).open()
+    taken = validate(decoded, messages_for(decoded))
+    assert taken.row_index.to_pylist() == [
+        i for i in range(len(values)) if _valid(model, batch[i : i + 1])
+    ]
+
+
+def _valid(model: type[pp.DataFrameModel], batch: pa.RecordBatch) -> bool:
+    try:
+        model.validate(pl.DataFrame(batch), lazy=True)
+    except SchemaErrors:
+        return False
+    return True
