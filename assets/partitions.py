@@ -20,7 +20,6 @@ from windrow.ingest.model.grid import (
     after,
     batch_at,
     cron,
-    labels_back,
     labels_between,
     window_at,
 )
@@ -134,19 +133,6 @@ def crons_of(window: TimeWindows) -> list[str]:
 
 def _field(values: Collection[int], all_of_them: int) -> str:
     return "*" if len(values) == all_of_them else ",".join(map(str, values))
-
-
-def closed(window: TimeWindows, now: datetime, newest: int) -> list[str]:
-    """The keys of the newest windows that are closed at an instant, in the order of time."""
-    labels = labels_back(window.grid, now - window.delay, newest + 1)
-    return [key_of(window, start) for start, _ in pairwise(labels) if start >= window.start]
-
-
-def catch_up(window: TimeWindows, now: datetime, least: int, span: timedelta) -> int:
-    """The number of the newest windows to look at: those of `span`, at least `least`."""
-    return max(
-        least, len(labels_between(window.grid, now - window.delay - span, now - window.delay))
-    )
 
 
 def earlier(window: TimeWindows, oldest: str, done: Collection[str]) -> int:

@@ -5,8 +5,8 @@ When a window closes, its schedule requests it, with all that were missed before
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -14,15 +14,7 @@ import dagster as dg
 
 from windrow.assets.dependencies import ledger_of
 from windrow.assets.names import identifier, ledger_key, table_key, topics_name
-from windrow.assets.partitions import (
-    catch_up,
-    closed,
-    crons_of,
-    earlier,
-    key_ranges,
-    windows_of,
-)
-from windrow.assets.reporting import REFUSED
+from windrow.assets.partitions import crons_of, earlier, key_ranges, partition_key, windows_of
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches, in_time
 from windrow.ingest.errors import PausedError, WindrowError, counted, first_few, with_spec
@@ -30,14 +22,9 @@ from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import instant, label_text
 from windrow.ingest.model.source import Initializer
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.due import closed_windows, due, refused_windows
 from windrow.ingest.runner.ownership import refuse_paused
 from windrow.ingest.runner.stop import DONE
-
-CATCH_UP = 48
-CATCH_UP_SPAN = timedelta(days=2)
-"""A tick looks at the closed windows of the newest two days, at least 48. Older ones are
-left to a backfill; each tick says how many there are.
-"""
 
 OBSERVED = "*/15 * * * *"
 """The cron expression of the schedules that observe topics."""
@@ -54,19 +41,13 @@ REFUSED_TAG = "windrow/refused"
 """The tag of a run whose micro-batch was refused, with the batch's partition, if it has one.
 
 A refused batch blocks all later ones, so the schedule starts no more runs until a person has
-run it. A refused window in time has only an observation (`assets.reporting.show_refused`).
+run it. A refused window in time is in the ledger (`ingest.runner.due`).
 """
 
 DONE_TAG = "windrow/done"
 """The tag of a run behind which nothing is left up to `window.stop`, with a digest of that.
 
 The schedule starts no more runs until the spec has another one.
-"""
-
-_OBSERVATIONS = 10_000
-"""Most observations that are searched, which is Dagster's own limit.
-
-A window has one observation per run that refused it.
 """
 
 START_TAG, END_TAG = "windrow/start", "windrow/end"
@@ -107,7 +88,7 @@ def _window_schedule(
         job=job,
         required_resource_keys={ledger_key(spec)},
     )
-    def closed_windows(
+    def tick(
         context: dg.ScheduleEvaluationContext,
     ) -> list[dg.RunRequest] | dg.SkipReason:
         paused = paused_words(spec, context.resources)
@@ -116,19 +97,20 @@ def _window_schedule(
         if _running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
         at = context.scheduled_execution_time
-        keys = closed(window, at, catch_up(window, at, CATCH_UP, CATCH_UP_SPAN))
+        keys = {one: partition_key(spec, one) for one in closed_windows(spec, at)}
         done = context.instance.get_materialized_partitions(table_key(spec))
-        left = left_words(earlier(window, keys[0], done), keys[0]) if keys else ""
+        oldest = next(iter(keys.values()), None)
+        left = left_words(earlier(window, oldest, done), oldest) if oldest else ""
         if left:
             context.log.warning("%s", left)
-        waiting, refused = _open(context.instance, spec, keys, done)
+        waiting, refused = _due(spec, context.resources, keys, done)
         if refused:
             context.log.warning("%s", refused)
         return [_request(spec, s, at, left) for s in key_ranges(window, waiting)] or dg.SkipReason(
             " ".join(filter(None, (refused or "No closed window is waiting.", left)))
         )
 
-    return closed_windows
+    return tick
 
 
 def _batch_schedule(
@@ -231,24 +213,28 @@ def _running(instance: dg.DagsterInstance, job: str) -> bool:
     return bool(instance.get_run_records(going, limit=1))
 
 
-def _open(
-    instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str], done: Collection[str]
+def _due(
+    spec: PipelineSpec, resources: Any, keys: Mapping[Window, str], done: Collection[str]
 ) -> tuple[list[str], str]:
-    """The keys that are neither done nor refused; and a sentence about those that are refused.
+    """The keys of the windows that are due; and a sentence about those that are refused.
 
-    If windows must be committed in order, only the keys before the first refused one.
+    A window that is committed, and that Dagster doesn't show, is due: its run reports it.
     """
-    left = [key for key in keys if key not in done]
-    known = _refused(instance, spec, left)
-    refused = [key for key in left if key in known]
-    if not refused:
-        return left, ""
-    words = f"A person decides about what was refused: {first_few(refused)}."
-    if not spec.in_order:
-        return [key for key in left if key not in refused], words
-    first = left.index(refused[0])
-    behind = counted(len(left) - first - 1, "later window")
-    return left[:first], f"{words} Behind the first one, {behind} can only follow in order."
+    try:
+        refused = refused_windows(ledger_of(spec, resources), spec)
+    except WindrowError:  # a run asks the ledger again, and is tried again
+        refused = set()
+    committed = {window for window, key in keys.items() if key in done}
+    found, known = due(spec, [*keys], committed, refused)
+    waiting = [keys[window] for window in found]
+    if not known:
+        return waiting, ""
+    words = f"A person decides about what was refused: {first_few([keys[w] for w in known])}."
+    if spec.in_order:
+        later = sum(window > known[0] for window in {*keys} - committed)
+        behind = counted(later, "later window")
+        words += f" Behind the first one, {behind} can only follow in order."
+    return waiting, words
 
 
 def refused_tag(spec: PipelineSpec, batch: Window | None) -> dict[str, str]:
@@ -264,20 +250,6 @@ def _is_green(instance: dg.DagsterInstance, spec: PipelineSpec, key: str) -> boo
 def done_tag(stop: Initializer) -> dict[str, str]:
     """The tag for a run that has found all up to `window.stop` committed."""
     return {DONE_TAG: sha256(to_json(stop).encode()).hexdigest()}
-
-
-def _refused(
-    instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str]
-) -> set[str | None]:
-    if not keys:
-        return set()
-    wanted = dg.AssetRecordsFilter(table_key(spec), asset_partitions=keys)
-    records = instance.fetch_observations(wanted, limit=_OBSERVATIONS).records
-    return {
-        r.partition_key
-        for r in records
-        if r.asset_observation is not None and REFUSED in r.asset_observation.metadata
-    }
 
 
 def _newest_tags(instance: dg.DagsterInstance, job: str) -> Mapping[str, str]:

@@ -25,6 +25,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.runner.availability import unselected_topics
+from windrow.ingest.runner.due import refused_windows
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.micro_batches import is_done
 from windrow.ingest.runner.next_start import next_start_after
@@ -58,7 +59,8 @@ class Behind(msgspec.Struct):
     `unstamped`: the topic-partitions that windows in time can't read, as they hold no
     timestamps. `done`: whether all up to `window.stop` is committed; null without one. `paused`:
     the pause, if the pipeline is paused. `unselected`: sentences about topics that were read
-    before, and that the spec doesn't select any more.
+    before, and that the spec doesn't select any more. `refused`: the uncommitted windows that were
+    refused, and that no schedule tries again as long as nothing changes.
     """
 
     pipeline: str
@@ -72,6 +74,7 @@ class Behind(msgspec.Struct):
     done: bool | None = None
     paused: Pause | None = None
     unselected: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def watch_lag(output: Output, path: Path) -> None:
@@ -109,6 +112,7 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
     )
     tell_lag(pipeline.observer, unread)
     lost = lost_windows(pipeline)
+    refused = refused_windows(pipeline.ledger, spec)
     plans = [plan for window in lost if (plan := pipeline.ledger.plan(window)) is not None]
     offsets = sum(split.stop - split.start for plan in plans for split in plan.splits)
     behind = Behind(
@@ -132,7 +136,9 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
         done=is_done(pipeline),
         paused=paused(pipeline.ledger, spec.id),
         unselected=() if reached is None else unselected_topics(pipeline, reached),
+        refused=tuple(w.key for w in sorted(refused - pipeline.sink.committed([*refused]))),
     )
+    refused_words = f"A person decides about what was refused: {first_few(behind.refused)}."
     end = DONE if behind.done else still_to_come(pipeline).strip()
     if altering and group is not None and reached is not None:
         behind.group_offsets = alter_offsets(pipeline.broker, group, reached)
@@ -166,6 +172,7 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
             else []
         ),
         *(Text(f"{said}.", style="yellow") for said in behind.unselected),
+        *([Text(refused_words, style="yellow")] if behind.refused else []),
         *(Text(f"{tp}: {UNSTAMPED}. {UNSTAMPED_WAY_OUT}") for tp in behind.unstamped),
         *([Text(f"{missing} {have} are not counted above.")] if missing else []),
         *_group_offsets_lines(behind.group_offsets, altering=altering),

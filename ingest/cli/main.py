@@ -156,6 +156,14 @@ def run(
             help="With --window: also if its receipt is lost, so that rows may come twice.",
         ),
     ] = False,
+    due: Annotated[
+        bool,
+        typer.Option(
+            "--due",
+            help="Run all windows that `windrow due` shows, the oldest first, and that of --window"
+            " with them; go on with the others where one is refused.",
+        ),
+    ] = False,
     keep_going: KeepGoing = False,
     fresh_lookups: FreshLookups = False,
     request: RequestText = None,
@@ -174,6 +182,8 @@ def run(
         raise typer.BadParameter("--drain and --window exclude each other")
     if again and not window:
         raise typer.BadParameter("--again goes with --window")
+    if due and (drain or again):
+        raise typer.BadParameter("--due excludes --drain and --again")
     spark = spark_options(master, conf, connect)
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.run import run_named
@@ -187,6 +197,7 @@ def run(
                 engine,
                 drain=drain,
                 again=again,
+                due=due,
                 keep_going=keep_going,
                 fresh_lookups=fresh_lookups,
                 request=request,
@@ -438,6 +449,18 @@ def state(spec: Spec, window: WindowText, json: Json = False, debug: Debug = Fal
         from windrow.ingest.cli.state import show_states
 
         show_states(output, spec, window)
+
+
+@app.command()
+def due(spec: Spec, json: Json = False, debug: Debug = False) -> None:
+    """Show which windows a schedule would run now: closed, and neither committed nor refused.
+
+    It looks at the windows of the newest two days, at least 48.
+    """
+    with command_output(json=json, debug=debug, spec=spec) as output:
+        from windrow.ingest.cli.due import show_due
+
+        show_due(output, spec)
 
 
 @app.command()

@@ -21,10 +21,12 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.runner.context import Pipeline, Request, Result
+from windrow.ingest.runner.due import requested_windows
 from windrow.ingest.runner.micro_batches import is_done, run_batch, run_batches
 from windrow.ingest.runner.progress import Progress, lines
 from windrow.ingest.runner.run_windows import (
     pass_over_refused,
+    refuse_open,
     refused_last,
     run_windows,
     stop_at_refused,
@@ -56,6 +58,7 @@ def run_named(
     *,
     drain: bool,
     again: bool,
+    due: bool,
     keep_going: bool,
     fresh_lookups: bool,
     request: str | None,
@@ -65,7 +68,8 @@ def run_named(
 
     `drain`: run micro-batches up to the stable end as it is now. `again`, `fresh_lookups`,
     `anyway`: as in `runner.context.Request`. `engine`: runs the tasks; None: a Spark of this
-    process's own. `keep_going`: go on after refused windows.
+    process's own. `keep_going`: go on after refused windows. `due`: run all that are due, too,
+    once the named ones are closed.
     """
     spec = load_spec(path)
     if keep_going and spec.window.is_batch:
@@ -76,7 +80,7 @@ def run_named(
             f"Pipeline {spec.id} has {spec.window.grid} windows, and --drain is for micro-batches"
         )
         raise SpecError(what, "spec", "Name the windows with --window START/END.")
-    windows = named_windows(spec, text)
+    windows = named_windows(spec, text) if text or not due else []
     asked = Request(
         request or f"command-{uuid.uuid4().hex}",
         again=again,
@@ -85,6 +89,10 @@ def run_named(
     )
     # a window that is committed is reported without its schema, which takes as long to load
     pipeline = assemble.assemble_to_look(spec, engine)
+    if due:
+        for window in windows or ():
+            refuse_open(pipeline, window)
+        windows, keep_going = requested_windows(pipeline, asked.id, windows or ()), True
     if windows is None:
         pipeline.columns()  # before a micro-batch is cut that couldn't be read
         _commit(output, pipeline, _batches(output, pipeline, asked, drain=drain))

@@ -18,6 +18,7 @@ from windrow.ingest.config.pipeline import windows_named
 from windrow.ingest.errors import NotClosedError, first_few
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.grid import labels_between
+from windrow.ingest.runner.due import refused_windows
 from windrow.ingest.runner.ownership import refuse_other_table
 from windrow.ingest.source.enumerator.completeness import State
 
@@ -26,7 +27,7 @@ class ShownState(msgspec.Struct, frozen=True):
     """One window. `late_elsewhere`: the messages of its hours that are in later windows."""
 
     window: str
-    state: State | Literal["uncommitted"]
+    state: State | Literal["uncommitted", "refused"]
     late_elsewhere: int = 0
 
 
@@ -58,12 +59,14 @@ def show_states(output: Output, path: Path, text: str) -> None:
     start, _ = windows[0].span or (pipeline.now(), None)
     since = labels_between(spec.window.grid, start, pipeline.now())
     found = completeness_of(pipeline, len(since) + 1, receipts)
+    refused = refused_windows(pipeline.ledger, spec)
     committed = {receipt.window.key for receipt in receipts}
     states = tuple(
         ShownState(key, found.windows[key].state, found.windows[key].late_elsewhere)
         if key in committed
-        else ShownState(key, "uncommitted")
-        for key in (window.key for window in windows)
+        else ShownState(key, "refused" if window in refused else "uncommitted")
+        for window in windows
+        for key in (window.key,)
     )
     late = ", {} messages of its hours are in later windows"
     output.show(
@@ -75,7 +78,8 @@ def show_states(output: Output, path: Path, text: str) -> None:
         ),
     )
     missing, opened = (
-        [each.window for each in states if each.state == state] for state in ("uncommitted", "open")
+        [each.window for each in states if each.state in some]
+        for some in ({"uncommitted", "refused"}, {"open"})
     )
     if missing:
         do = f"`windrow run SPEC --window {missing[0]}` commits it, or says why not."

@@ -46,6 +46,7 @@ from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.refusal import Refusal
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -110,7 +111,7 @@ REBASE = Kind[Label, Boundary]("rebase", sortable, Boundary)
 
 PAUSE = Kind[int, Pause]("pause", lambda number: f"{number:019d}", Pause)
 MICRO_BATCH = Kind[str, int]("micro-batch", str, int)
-"""The number of the micro-batch that a request runs."""
+"""The number of the micro-batch that a request runs (`ports.ledger.Ledger.assign`)."""
 
 STOP = Kind[Initializer, FrozenStop](
     "stop", lambda position: sha256(to_json(position).encode()).hexdigest(), FrozenStop
@@ -128,6 +129,7 @@ PINS = Kind[tuple[Window, int], tuple[Pin, ...]](
 )
 """The versions that the lookups of a window's generation ask."""
 
+REFUSAL = Kind[Window, Refusal]("refusal", _window, Refusal)
 RECEIPT = Kind[Window, Receipt]("receipt", _window, Receipt)
 RECEIPT_TEXT = Kind[Window, msgspec.Raw]("receipt", _window, msgspec.Raw)
 """The same entries, as the text that the sink has."""

@@ -1,7 +1,7 @@
 """The ledger: put-if-absent storage of what was decided for the windows.
 
-A ledger can be lost: it can be rebuilt from receipts, except for pauses and writers' schemas;
-the latter are in the registry, and receipts have their digests.
+A ledger can be lost: it can be rebuilt from receipts, except for pauses, refusals and writers'
+schemas; the latter are in the registry, and receipts have their digests.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.refusal import Refusal
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -106,6 +107,12 @@ class Ledger(Protocol):
     def put_pause(self, pipeline_id: str, pause: Pause) -> Pause:
         """Records a pause, or its end, unless its number has a record; returns the recorded one."""
 
+    def refuse(self, refusal: Refusal) -> None:
+        """Records that a window was refused, in place of an earlier refusal."""
+
+    def refusals(self, pipeline_id: str) -> list[Refusal]:
+        """The refused windows that weren't committed since, in window order."""
+
     def frozen_stop(self, pipeline_id: str, position: Initializer) -> FrozenStop | None:
         """The frozen end of a pipeline's micro-batches, of the position in its spec."""
 
@@ -124,11 +131,12 @@ class Ledger(Protocol):
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
         """Assigns a micro-batch to a request if it has none; returns the assigned number.
 
-        So the retries of a request run the same micro-batch.
+        So the retries of a request run the same micro-batch. Of a request for all windows that
+        are due it is the first one's start, in seconds since 1970.
         """
 
     def assigned(self, pipeline_id: str, request: str) -> int | None:
-        """The micro-batch that is assigned to a request, or None."""
+        """The number that is assigned to a request, or None."""
 
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
         """Records the generation that a replacing request makes, unless it has one.
@@ -158,7 +166,8 @@ class Ledger(Protocol):
     ) -> None:
         """Keeps a copy of a committed receipt: the newest generation of each window.
 
-        A receipt of the recorded generation takes the place of its copy. Idempotent.
+        A receipt of the recorded generation takes the place of its copy. Idempotent. A refusal
+        of the window is removed.
 
         Args:
             receipt: the receipt that was read from the sink.

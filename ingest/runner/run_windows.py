@@ -76,6 +76,7 @@ from windrow.ingest.runner.context import (
     written_by,
 )
 from windrow.ingest.runner.dead_publishing import publish_dead_letters
+from windrow.ingest.runner.due import record_refusal
 from windrow.ingest.runner.freezing import (
     foreseen_plan,
     freeze_boundaries,
@@ -157,7 +158,8 @@ def run_windows(
         for part in parts
         for outcome in _run_together(pipeline, part, request, progress, pass_over)
     )
-    return observed(pipeline, _naming_untried(windows, outcomes))
+    recorded = _recording_refusals(pipeline, windows, outcomes)
+    return observed(pipeline, _naming_untried(windows, recorded))
 
 
 def one_by_one(
@@ -222,6 +224,22 @@ def _outcome_of(window: Window, do: Callable[[Window], T], pass_over: PassOver) 
         if not pass_over(window, error):
             raise
         return PassedOver(window, error)
+
+
+def _recording_refusals(
+    pipeline: Pipeline, windows: Sequence[Window], outcomes: Iterator[Result | PassedOver]
+) -> Iterator[Result | PassedOver]:
+    """Yields the outcomes of the windows, and records those that were refused in the ledger."""
+    done = 0
+    try:
+        for outcome in outcomes:
+            done += 1
+            if isinstance(outcome, PassedOver):
+                record_refusal(pipeline, outcome.window, outcome.error)
+            yield outcome
+    except RefusedError as error:
+        record_refusal(pipeline, windows[done], error)
+        raise
 
 
 def _naming_untried(windows: Sequence[Window], outcomes: Iterator[T]) -> Iterator[T]:

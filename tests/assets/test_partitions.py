@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from windrow.assets.partitions import (
     OFTEN,
-    catch_up,
-    closed,
     crons_of,
     earlier,
     key_of,
     key_ranges,
+    partition_key,
     partitions_in_time,
     windows_of,
 )
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.model.grid import after, is_closed, window_at
+from windrow.ingest.runner.due import LEAST, SPAN, closed_windows
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 DAILY_CRONS = [
@@ -53,17 +53,22 @@ def window(grid: str = "hourly", delay: timedelta = timedelta(minutes=5)) -> Tim
     return TimeWindows.model_validate({"grid": grid, "start": first(grid), "delay": delay})
 
 
-def spec(grid: str) -> PipelineSpec:
+def spec(grid: str, delay: timedelta = timedelta(minutes=5)) -> PipelineSpec:
     return PipelineSpec.model_validate(
         {
             "id": "orders",
             "source": {"bootstrap_servers": "127.0.0.1:9092", "topic": "t"},
-            "window": {"grid": grid, "start": first(grid)},
+            "window": {"grid": grid, "start": first(grid), "delay": delay},
             "decode": {"schema": "a.b:C"},
             "sink": {"path": "t"},
             "folder": Path("/tmp"),
         }
     )
+
+
+def closed(grid: str, delay: timedelta, now: datetime) -> list[str]:
+    """The keys of the windows that a tick looks at."""
+    return [partition_key(spec(grid), one) for one in closed_windows(spec(grid, delay), now)]
 
 
 def starts_of(grid: str, count: int) -> list[datetime]:
@@ -109,18 +114,19 @@ def test_keys_and_windows_are_one_to_one(grid: str, numbers: list[int]) -> None:
     assert [k for k, _ in found] == [key_of(window(grid), s) for s in sorted(starts)]
 
 
-@given(GRIDS, DELAYS, NOWS, st.integers(1, 50))
+@given(GRIDS, DELAYS, NOWS)
 def test_closed_windows_are_the_newest_closed_ones(
-    grid: str, delay: timedelta, now: datetime, newest: int
+    grid: str, delay: timedelta, now: datetime
 ) -> None:
-    """`closed` names exactly the newest windows of the pipeline whose end + delay has
-    passed, without a gap.
+    """A tick looks at exactly the newest windows of the pipeline whose end + delay has
+    passed, without a gap: at least 48, and those of two days.
     """
-    every, at = [], first(grid)
+    every, recent, at = [], 0, first(grid)
     while is_closed(window_at("p", grid, at), delay, now):
         every.append(key_of(window(grid), at))
         at = after(grid, at)
-    assert closed(window(grid, delay), now, newest) == every[-newest:]
+        recent += at > now - delay - SPAN
+    assert closed(grid, delay, now) == every[-max(LEAST, recent) :]
 
 
 @given(GRIDS, st.integers(0, 150), st.sets(st.integers(0, 150)))
@@ -149,7 +155,7 @@ def test_each_tick_finds_a_window_that_closed_since_the_last(
         )
     )
     assert timedelta(0) <= tick - (end + delay) < timedelta(minutes=1)
-    assert closed(window(grid, delay), tick, 1) == [key_of(window(grid), start)]
+    assert closed(grid, delay, tick)[-1] == key_of(window(grid), start)
 
 
 def one(crons: list[str], moment: datetime) -> str:
@@ -166,7 +172,7 @@ def test_some_tick_comes_soon_after_any_window_closes(
     crons = crons_of(window(grid, delay))
     tick = next(cron_string_iterator((end + delay).timestamp(), one(crons, end + delay), "UTC"))
     assert timedelta(0) <= tick - (end + delay) <= timedelta(minutes=5)
-    assert key_of(window(grid), start) in closed(window(grid, delay), tick, 10)
+    assert key_of(window(grid), start) in closed(grid, delay, tick)[-10:]
 
 
 def test_a_grid_of_some_days_is_looked_at_often_where_no_cron_says_when() -> None:
@@ -181,9 +187,9 @@ def test_a_grid_of_some_days_is_looked_at_often_where_no_cron_says_when() -> Non
 
 def test_an_outage_is_looked_back_on_by_time() -> None:
     """However short the windows are, those of two days are worth a look."""
-    span = timedelta(days=2)
-    assert catch_up(window("* * * * *"), START + timedelta(days=9), 48, span) == 2880
-    assert catch_up(window("daily"), START + timedelta(days=90), 48, span) == 48
+    none = timedelta(0)
+    assert len(closed("* * * * *", none, START + timedelta(days=9))) == 2880
+    assert len(closed("daily", none, START + timedelta(days=90))) == 48
 
 
 @given(GRIDS, st.sets(st.integers(0, 60), max_size=40))

@@ -11,12 +11,13 @@ import pytest
 
 from tests.assets.ticks import ask
 from tests.assets.world import START, TOPIC, World, hour
-from windrow.assets.schedule import CATCH_UP, GOING
+from windrow.assets.schedule import GOING
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import DamagedError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.due import LEAST
 
 
 def tick(world: World, at: datetime) -> list[tuple[str, str]] | str:
@@ -61,7 +62,7 @@ def test_catching_up_has_an_end(world: World) -> None:
     """A schedule that is switched on late asks for the newest windows only; a backfill
     of years is a person's decision.
     """
-    assert tick(world, hour(1000, 5)) == [(world.key(1000 - CATCH_UP), world.key(999))]
+    assert tick(world, hour(1000, 5)) == [(world.key(1000 - LEAST), world.key(999))]
 
 
 def test_a_tick_says_what_it_leaves(world: World) -> None:
@@ -71,15 +72,15 @@ def test_a_tick_says_what_it_leaves(world: World) -> None:
     done(world, 3, 4)
     [request] = ask(world, "things_closed", hour(100, 5))
     assert isinstance(request, dg.RunRequest)
-    said = f"50 windows before {world.key(100 - CATCH_UP)} are not materialized."
+    said = f"50 windows before {world.key(100 - LEAST)} are not materialized."
     assert request.tags["windrow/left"].startswith(said)
     assert "start a backfill" in request.tags["windrow/left"]
-    done(world, *range(100 - CATCH_UP, 100))
+    done(world, *range(100 - LEAST, 100))
     told = tick(world, hour(100, 5))
     assert isinstance(told, str)
     assert told.startswith(f"No closed window is waiting. {said}")
-    done(world, *range(3), *range(5, 100 - CATCH_UP - 1))
-    assert f"1 window before {world.key(100 - CATCH_UP)} is not" in tick(world, hour(100, 5))
+    done(world, *range(3), *range(5, 100 - LEAST - 1))
+    assert f"1 window before {world.key(100 - LEAST)} is not" in tick(world, hour(100, 5))
 
 
 def test_nothing_is_said_where_nothing_is_left(world: World) -> None:

@@ -1,0 +1,136 @@
+"""Which windows are due: closed, and neither committed nor refused.
+
+The one rule of all schedules: Dagster's tick, and the task of each of Airflow's. A window that
+was refused for its data is left alone until somebody runs it, or what refused it has changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from hashlib import sha256
+from itertools import pairwise, takewhile
+
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import TimeWindows
+from windrow.ingest.errors import RefusedError, SpecError, WindrowError
+from windrow.ingest.model.grid import labels_back, labels_between
+from windrow.ingest.model.refusal import Refusal
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.runner.context import Pipeline, written_by
+
+LEAST = 48
+SPAN = timedelta(days=2)
+"""A schedule looks at the closed windows of the newest two days, at least 48. Older ones are
+left to a backfill.
+"""
+
+_CODE_FILE = re.compile(r'"([^"]+\.(?:py|avsc|proto|desc|pb|binpb))(?::\w+)?"')
+"""A file that decides how messages are read, in the JSON of a spec's sections."""
+
+
+def closed_windows(spec: PipelineSpec, now: datetime, older: int = 0) -> list[Window]:
+    """The windows that a schedule looks at, and so many older ones, in the order of time.
+
+    Raises:
+        SpecError: the pipeline has micro-batches.
+    """
+    window = spec.window
+    if not isinstance(window, TimeWindows):
+        raise SpecError(
+            f"{spec.id} has micro-batches, which no clock closes",
+            "spec",
+            "windrow run SPEC --drain commits all messages that are waiting.",
+        )
+    newest = now - window.delay
+    count = max(LEAST, len(labels_between(window.grid, newest - SPAN, newest)))
+    labels = labels_back(window.grid, newest, count + older + 1)
+    return [Window(spec.id, *pair) for pair in pairwise(labels) if pair[0] >= window.start]
+
+
+def due(
+    spec: PipelineSpec,
+    windows: Sequence[Window],
+    committed: Collection[Window],
+    refused: Collection[Window],
+) -> tuple[list[Window], list[Window]]:
+    """Those of the windows that are neither committed nor refused; and the refused ones. Pure.
+
+    If windows must be committed in order, a refused one holds back those behind it.
+    """
+    left = [window for window in windows if window not in committed]
+    known = [window for window in left if window in refused]
+    if spec.in_order:
+        return list(takewhile(lambda window: window not in known, left)), known
+    return [window for window in left if window not in known], known
+
+
+def refused_windows(ledger: Ledger, spec: PipelineSpec) -> set[Window]:
+    """The windows whose refusals still count: plan, schema and version are the same."""
+    refusals = ledger.refusals(spec.id)
+    known = (schema_digest(spec), written_by()) if refusals else ()
+    return {
+        one.window
+        for one in refusals
+        if (one.schema, one.code) == known and one.plan == _plan_digest(ledger, one.window)
+    }
+
+
+def record_refusal(pipeline: Pipeline, window: Window, error: RefusedError) -> None:
+    """Records that a window was refused, if its data is to blame and it isn't committed.
+
+    A ledger or table that can't be reached hides no refusal: the window stays due.
+    """
+    with suppress(WindrowError):
+        if not error.of_setting and pipeline.sink.look(window) is None:
+            digests = _plan_digest(pipeline.ledger, window), schema_digest(pipeline.spec)
+            pipeline.ledger.refuse(Refusal(window, *digests, written_by(), pipeline.now()))
+
+
+def requested_windows(pipeline: Pipeline, request: str, named: Sequence[Window]) -> list[Window]:
+    """The windows that a request for all due ones runs, with those that it names, in order.
+
+    A retry of the request has those that an earlier try committed, too, and reports them.
+
+    Raises:
+        SpecError: the pipeline has micro-batches.
+    """
+    spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
+    windows = closed_windows(spec, pipeline.now())
+    committed = sink.committed(windows)
+    found, _ = due(spec, windows, committed, refused_windows(ledger, spec))
+    since = ledger.assigned(spec.id, request)
+    if since is not None:
+        done = [one for one in windows if one in committed and _seconds(one) >= since]
+        held = (one.receipt for one in sink.looks(done) if one is not None)
+        found += [receipt.window for receipt in held if receipt.request == request]
+    elif found:
+        ledger.assign(spec.id, request, _seconds(found[0]))
+    return sorted({*found, *named})
+
+
+def _seconds(window: Window) -> int:
+    assert window.span is not None
+    return int(window.span[0].timestamp())
+
+
+def schema_digest(spec: PipelineSpec) -> str:
+    """The digest of all in the spec that decides which messages are refused, and of its files.
+
+    That is how messages are read, transformed and limited, with the text of the schemas and
+    functions that lie in files. No file is loaded.
+    """
+    sections = spec.model_dump_json(include={"decode", "transform", "metadata", "limits"})
+    digest = sha256(f"{sections}{spec.source.on_loss}".encode())
+    for name in sorted(set(_CODE_FILE.findall(sections))):
+        with suppress(OSError):
+            digest.update((spec.folder / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _plan_digest(ledger: Ledger, window: Window) -> str:
+    plan = ledger.plan(window)
+    return "" if plan is None else plan.digest

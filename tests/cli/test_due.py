@@ -1,0 +1,148 @@
+"""`windrow due`, and `windrow run --due`: which windows a schedule runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import SCHEMA, START, Stage, hour
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.runner import due as rule
+
+
+@pytest.fixture
+def stage(stage: Stage) -> Stage:
+    """The hours from 0 to 3 are closed; hour 1 has more dead letters than the limit allows."""
+    stage.produce(1, *[b"poison"] * 9)
+    stage.now = START + timedelta(hours=4, minutes=5)
+    return stage
+
+
+def keys(found: Any) -> list[str]:
+    return [each["committed"]["receipt"]["plan"]["window"]["start"] for each in found["windows"]]
+
+
+def hours(*numbers: int) -> list[str]:
+    return [hour(n) for n in numbers]
+
+
+def test_a_refused_window_is_due_again_by_hand_or_with_another_schema(stage: Stage) -> None:
+    """All closed windows that aren't committed are due, the oldest first; one that was refused
+    is not, until it is committed, or its schema, a limit, or windrow has changed.
+    """
+    assert stage.json("due", stage.spec) == {
+        "pipeline": "things",
+        "windows": hours(0, 1, 2, 3),
+        "refused": [],
+        "older": [],
+    }
+    ran = stage.json("run", stage.spec, "--window", hour(3), "--due", code=1)
+    assert keys(ran) == hours(0, 2, 3), "also those behind the refused one"
+    assert hour(1) in ran["error"]["message"]
+    for _ in range(2):
+        shown = stage.json("due", stage.spec)
+        assert (shown["windows"], shown["refused"]) == ([], hours(1))
+    assert "No closed window is waiting." in stage.call("due", stage.spec).stdout
+    assert f"refused: {hour(1)}." in stage.call("due", stage.spec).stdout
+    assert keys(stage.json("run", stage.spec, "--window", hour(3), "--due")) == hours(3)
+
+    schema = stage.folder / "schema.py"
+    schema.write_text(SCHEMA + "# another\n")
+    assert stage.json("due", stage.spec)["windows"] == hours(1)
+    schema.write_text(SCHEMA)
+    assert stage.json("due", stage.spec)["windows"] == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rule, "written_by", lambda: "windrow 9.9")
+        assert stage.json("due", stage.spec)["windows"] == hours(1)
+
+    spec = stage.folder / "things.yaml"
+    spec.write_text(spec.read_text().replace("0.6", "1.0"))
+    assert keys(stage.json("run", stage.spec, "--due")) == hours(1)
+    spec.write_text(spec.read_text().replace("1.0", "0.6"))
+    shown = stage.json("due", stage.spec)
+    assert (shown["windows"], shown["refused"]) == ([], []), "the commit ended the refusal"
+
+
+def test_what_refuses_every_window_is_no_refusal(stage: Stage) -> None:
+    """A pause is of the pipeline, not of a window's data: all stay due."""
+    stage.json("pause", stage.spec, "--why", "repairs")
+    stage.json("run", stage.spec, "--window", hour(0), code=1)
+    assert stage.json("due", stage.spec)["windows"] == hours(0, 1, 2, 3)
+
+
+def test_in_order_a_refused_window_holds_back_the_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where windows are committed in their order, none behind a refused one is due."""
+    monkeypatch.setattr(PipelineSpec, "in_order", property(lambda _: True))
+    stage.json("run", stage.spec, "--window", hour(1), code=1)
+    assert stage.json("due", stage.spec)["windows"] == hours(0)
+
+
+def test_a_retry_reports_what_an_earlier_try_committed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A try that ends half-way is repeated with its request: the retry reports those that were
+    committed, though they aren't due any more, but not those of others.
+    """
+    asked = ("run", stage.spec, "--window", hour(3), "--due", "--request", "tick")
+    stage.json("run", stage.spec, "--window", hour(2))
+    with monkeypatch.context() as patch:
+
+        def away(*_: object, **__: object) -> object:
+            raise UnreachableError("The engine is away", "read", "Wait.")
+
+        committed: Any = None
+        from windrow.ingest.testing.engine import LocalEngine
+
+        run = LocalEngine.run
+
+        def once(self: LocalEngine, *arguments: Any) -> Any:
+            nonlocal committed
+            if committed:
+                return away()
+            committed = True
+            return run(self, *arguments)
+
+        patch.setattr(LocalEngine, "run", once)
+        patch.setattr("windrow.ingest.runner.attempts.SPLITS_A_JOB", 1)
+        assert keys(stage.json(*asked, code=3)) == hours(0)
+    assert keys(stage.json(*asked, code=1)) == hours(0, 3)
+    assert keys(stage.json(*asked)) == hours(0, 3)
+
+
+def test_the_named_window_is_waited_for(stage: Stage) -> None:
+    """With a window that isn't closed nothing is run, and the error says until when."""
+    asked = ("run", stage.spec, "--window", hour(4), "--due")
+    error = stage.json(*asked, code=4)["error"]
+    assert error["until"] == hour(5).replace("05:00", "05:05")
+    assert stage.json("due", stage.spec)["windows"] == hours(0, 1, 2, 3)
+
+
+def test_older_windows_are_told(stage: Stage) -> None:
+    """A schedule looks at 48 windows; those before them are named, and how to run them."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    stage.now = START + timedelta(hours=50, minutes=5)
+    shown = stage.json("due", stage.spec)
+    assert (shown["windows"][0], len(shown["windows"])) == (hour(2), 48)
+    assert shown["older"] == hours(1)
+    assert f"1 window, the first at {hour(1)}." in stage.call("due", stage.spec).stdout
+
+
+def test_lag_and_state_see_refusals(stage: Stage) -> None:
+    """`lag` names the refused windows, and `state` says that one is refused, with exit code 4."""
+    stage.json("run", stage.spec, "--due", code=1)
+    assert stage.json("lag", stage.spec)["refused"] == hours(1)
+    assert f"decides about what was refused: {hour(1)}." in stage.call("lag", stage.spec).stdout
+    shown = stage.json("state", stage.spec, "--window", f"{hour(0)}/{hour(2)}", code=4)
+    assert [each["state"] for each in shown["windows"]][1] == "refused"
+
+
+def test_micro_batches_are_never_due(stage: Stage) -> None:
+    """No clock closes them, and the error says how they are run."""
+    stage.write(window="grid: batch")
+    for command in (("due", stage.spec), ("run", stage.spec, "--due")):
+        assert "has micro-batches" in stage.json(*command, code=2)["error"]["message"]
