@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -152,11 +153,7 @@ class KafkaTable(dg.Component):
         Raises:
             SpecError: another pipeline of the code location would have the same names in Dagster.
         """
-        others = [
-            c.spec for c in context.component_tree.get_all_components(KafkaTable) if c is not self
-        ]
-        refuse_alike(self.spec, others)
-        refuse_two_clusters(self.spec, others)
+        _refuse_conflicts(tuple(context.component_tree.get_all_components(KafkaTable)))
         return kafka_table(self.spec, get_asset_spec=self.get_asset_spec)
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
@@ -167,17 +164,25 @@ class KafkaTable(dg.Component):
         return spec
 
 
-def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
-    """Refuses an id or an asset key that Dagster can't tell from another one's.
+@lru_cache(maxsize=1)  # each pipeline of a code location asks, with the same components
+def _refuse_conflicts(components: tuple[KafkaTable, ...]) -> None:
+    specs = [component.spec for component in components]
+    refuse_alike(specs)
+    refuse_two_clusters(specs)
+
+
+def refuse_alike(specs: Iterable[PipelineSpec]) -> None:
+    """Refuses ids and asset keys that Dagster can't tell apart.
 
     Raises:
-        SpecError: another pipeline of the code location has such a one; the message names both
+        SpecError: two pipelines of the code location have such ones; the message names both
             and their files.
     """
-    mine, file = _names(spec), spec.folder / FILE
-    for other in others:
-        theirs, its_file = _names(other), other.folder / FILE
-        for name in filter(theirs.__contains__, mine):
+    known = dict[str, PipelineSpec]()
+    for spec in specs:
+        mine, file = _names(spec), spec.folder / FILE
+        for name in filter(known.__contains__, mine):
+            theirs, its_file = _names(known[name]), known[name].folder / FILE
             what = (
                 f"have one {mine[name]}"
                 if mine[name] == theirs[name]
@@ -194,6 +199,7 @@ def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
                 "spec",
                 f"Give {remedy}, or a code location of its own.",
             )
+        known |= dict.fromkeys(mine, spec)
 
 
 def _names(spec: PipelineSpec) -> dict[str, str]:
@@ -205,7 +211,7 @@ def _names(spec: PipelineSpec) -> dict[str, str]:
     return {**ids, **assets, **ids}
 
 
-def refuse_two_clusters(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
+def refuse_two_clusters(specs: Iterable[PipelineSpec]) -> None:
     """Refuses one name for two clusters in one code location.
 
     Two windrow.yaml files may give the name to different clusters, which would have one
@@ -214,15 +220,11 @@ def refuse_two_clusters(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> N
     Raises:
         SpecError: there are two; the message names the cluster and both files.
     """
-    other = next(
-        (
-            o
-            for o in others
-            if kafka_key(o) == kafka_key(spec) and o.named_cluster != spec.named_cluster
-        ),
-        None,
-    )
-    if other is not None:
+    known = dict[str, PipelineSpec]()
+    for spec in specs:
+        other = known.setdefault(kafka_key(spec), spec)
+        if other.named_cluster == spec.named_cluster:
+            continue
         one, two = sorted(str(each.folder / FILE) for each in (spec, other))
         what = (
             f"{one} and {two} read from a cluster called {spec.source.cluster}, which is another"

@@ -22,6 +22,9 @@ NAMES = {
     "dagster._core.definitions.asset_checks.asset_check_evaluation": {
         "AssetCheckEvaluationTargetMaterializationData"
     },
+    # test_resources.py: a job has no resources of other pipelines
+    "dagster._core.definitions.assets.graph.asset_graph": {"AssetGraph"},
+    "dagster._core.definitions.unresolved_asset_job_definition": {"UnresolvedAssetJobDefinition"},
     # test_events.py: versions of windows, and of the topics that they were read from
     "dagster._core.definitions.data_version": {
         "CODE_VERSION_TAG",

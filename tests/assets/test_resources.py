@@ -24,9 +24,17 @@ from tests.contracts.engine_contract import SPLITS
 from tests.runner.spark.tasks import Name
 from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.assets.component import refuse_two_clusters
-from windrow.assets.dependencies import Clock
+from windrow.assets.dependencies import Clock, keys_of
 from windrow.assets.factory import kafka_table, standing_on
-from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
+from windrow.assets.names import (
+    SPARK_KEY,
+    dead_replay_job_name,
+    job_name,
+    kafka_key,
+    ledger_key,
+    sink_key,
+    topics_name,
+)
 from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -307,6 +315,21 @@ def test_pipelines_of_a_cluster_share_its_resource(tmp_path: Path) -> None:
     }
 
 
+def test_a_job_has_the_resources_of_its_pipeline_alone(tmp_path: Path) -> None:
+    """Dagster stores a job's resources with it: those of all pipelines with each would grow with
+    the square of their number.
+    """
+    own = {"client.rack": "a"}
+    specs = [on_cluster(tmp_path, name, topic=name, client=own) for name in ("one", "two")]
+    repository = dg.Definitions.merge(*map(kafka_table, specs)).get_repository_def()
+    for spec in specs:
+        for job in (job_name(spec), dead_replay_job_name(spec)):
+            given = set(repository.get_job(job).resource_defs)
+            assert given == keys_of(spec) | {"io_manager"}
+        observes = set(repository.get_job(topics_name(spec)).resource_defs)
+        assert observes == {kafka_key(spec), ledger_key(spec), "io_manager"}
+
+
 def test_a_staging_cluster_is_one_other_resource(world: World, tmp_path: Path) -> None:
     """All pipelines of a cluster run on what is given under its one key."""
     world.fill(2)
@@ -502,7 +525,7 @@ def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> No
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         specs.append(on_cluster(tmp_path / name, name))
-    refuse_two_clusters(specs[0], specs[1:])
+    refuse_two_clusters(specs)
     (tmp_path / "two" / "windrow.yaml").write_text(CLUSTERS.replace("127.0.0.1:9", "127.0.0.1:7"))
     changed = parse_spec(
         {
@@ -517,7 +540,7 @@ def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> No
     with pytest.raises(
         SpecError, match="read from a cluster called prod, which is another"
     ) as caught:
-        refuse_two_clusters(specs[0], [changed])
+        refuse_two_clusters([specs[0], changed])
     assert all(str(tmp_path / name / "defs.yaml") in caught.value.what for name in ("one", "two"))
 
 

@@ -16,6 +16,7 @@ Without a part it measures all of them, and writes docs/benchmark.md.
     transform                     what steps cost a window
     steps                         what they cost a task, by themselves
     partitions                    what 5,000 micro-batches cost Dagster that are partitions
+    pipelines                     what 200 pipelines cost a code location of Dagster
     windows                       what 10,000 committed windows cost the next one, too, by sink:
                             windows.delta, ..., windows.ledger
     page                          docs/benchmark.md and its pictures from what is kept, without
@@ -68,6 +69,7 @@ STEPS = (
     "transform",
     "steps",
     "partitions",
+    "pipelines",
 )
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)
