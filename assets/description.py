@@ -50,7 +50,7 @@ def table_description(spec: PipelineSpec) -> str:
     )
     what = f"{selected(spec.source.selection())}: {how}, exactly once"
     drains = "A run without a partition commits what is waiting." if spec.window.is_batch else ""
-    events = "What an event of this table says is explained in windrow's `docs/dagster.md`."
+    events = "`windrow help dagster` explains what an event of this table says."
     return "\n\n".join(filter(None, [docstring, what, drains, events]))
 
 

@@ -32,6 +32,7 @@ from __future__ import annotations
 import errno
 import re
 import shlex
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,6 +56,15 @@ Stage = Literal[
     "ledger",
     "setup",
 ]
+
+
+_STAGE_WORDS = {
+    **dict.fromkeys(("spec", "setup", "check"), ""),
+    "freeze": "plan",
+    "validate": "transform",
+    "stage": "write",
+}
+"""The stages that a sentence names by another word; an empty one says nothing to a reader."""
 
 
 def first_few(names: Sequence[object], most: int = 3) -> str:
@@ -87,15 +97,19 @@ def with_spec(text: str, spec: Path | None) -> str:
 
 def see_runbook(name: str) -> str:
     """The sentence that leads from a message to the page about what to do."""
-    return f" See docs/runbooks/{name}.md."
+    return f" See `windrow help {name}`."
 
 
 def how_to_install(extra: str) -> str:
     """Words the remedy for packages of an extra that aren't installed.
 
     pip takes windrow itself as it is installed, from a checkout or a wheel, and asks an
-    index for the extra's packages only. An environment that uv made has no pip.
+    index for the extra's packages only. An environment that uv made has no pip. That of a
+    project with a uv.lock gets what the project names: `uv sync` removes everything else.
     """
+    project = Path(sys.prefix).parent
+    if (project / "uv.lock").is_file():
+        return f"In {project}: uv add 'windrow-ingest[{extra}]'"
     pip = "pip" if find_spec("pip") else "uv pip"
     return f"In windrow's environment: {pip} install 'windrow-ingest[{extra}]'"
 
@@ -115,7 +129,7 @@ class WindrowError(Exception):
     """
 
     runbook: ClassVar[str] = ""
-    """The name of the page in docs/runbooks, which the remedy names, too."""
+    """The name of the page in docs/runbooks: the remedy says how to read it."""
 
     def __init__(
         self,
@@ -137,11 +151,8 @@ class WindrowError(Exception):
         self.offset = offset
 
     def __str__(self) -> str:
-        """One paragraph: what happened, where, and what to do.
-
-        The stage "spec" is left out.
-        """
-        stage = "" if self.stage == "spec" else self.stage
+        """One paragraph: what happened, where, and what to do."""
+        stage = _STAGE_WORDS.get(self.stage, self.stage)
         where = ", ".join(part for part in (stage, self.place) if part)
         return f"{self.what} ({where}). {self.do}" if where else f"{self.what}. {self.do}"
 
@@ -330,8 +341,8 @@ class OpenTransactionError(NotClosedError):
 
 
 DO_PLUGIN = (
-    "Another try changes nothing. Report it to those who wrote the plugin: docs/write-your-own.md"
-    " says what it must give."
+    "Another try changes nothing. Report it to those who wrote the plugin: `windrow help"
+    " write-your-own` says what it must give."
 )
 """What to do if a plugin is to blame."""
 

@@ -190,7 +190,9 @@ def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
 
 
 def tell_lag(observer: Observer | None, unread: Lag) -> None:
-    """Tells an observer the lag by topic."""
+    """Tells an observer the lag by topic; 0 without a topic if there is none (any more)."""
+    if not unread.partitions:
+        tell(observer, ("windrow_lag_records", 0), ("windrow_lag_seconds", 0), report=False)
     for topic, group in groupby(unread.partitions, lambda one: one.topic):
         behind = [(one.records, one.seconds) for one in group]
         records, seconds = sum(n for n, _ in behind), max(age for _, age in behind)

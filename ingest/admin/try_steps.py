@@ -7,6 +7,7 @@ what is behind it: it sees a window as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import isfinite, isnan
 from typing import Any
 
 import msgspec
@@ -113,6 +114,15 @@ def _step(name: str, had: Any, decoded: Decoded, places: list[str]) -> Step:
         name,
         tuple(decoded.rows.schema.names),
         tuple(places[index] for index in decoded.row_index.to_pylist()),
-        tuple(decoded.rows.to_pylist()),
+        tuple(map(_json, decoded.rows.to_pylist())),
         tuple(left),
     )
+
+
+def _json(value: Any) -> Any:
+    """Converts NaN and infinities, also in lists and structs, to the words that all JSON has."""
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _json(part) for name, part in value.items()}
+    return type(value)(map(_json, value)) if isinstance(value, list | tuple) else value

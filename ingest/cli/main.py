@@ -583,6 +583,21 @@ def prepare_machine(json: Json = False, debug: Debug = False) -> None:
         verb.prepare(output)
 
 
+@app.command("help")
+def show_page(
+    page: Annotated[
+        str | None, typer.Argument(metavar="[PAGE]", help="Its name; none: all names.")
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show a page of the documentation, such as a runbook that a message names."""
+    with command_output(json=json, debug=debug) as output:
+        from windrow.ingest.cli.pages import show_page as show
+
+        show(output, page)
+
+
 @broker_app.command("run")
 def broker_run(
     folder: Annotated[

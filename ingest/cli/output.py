@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -66,7 +67,8 @@ class Interrupted(BaseException):
 class Output:
     """The output of one command.
 
-    In JSON, stdout gets one document and nothing else, whatever libraries print.
+    In JSON, stdout gets one document and nothing else, whatever libraries and child processes
+    print.
 
     `spec`: the pipeline's file, which replaces SPEC in the commands of a text.
     """
@@ -76,7 +78,7 @@ class Output:
         self.spec = spec
         self.stderr = _console(sys.stderr)
         self.exit_code = 0
-        self._stream = sys.stdout
+        self._stream = _kept_stdout() if json else sys.stdout
         self._stdout = _console(sys.stdout)
         self._document: object = None
 
@@ -96,7 +98,7 @@ class Output:
 
     def say(self, text: str) -> None:
         """Prints a line about the progress, never on stdout."""
-        self.stderr.print(text, markup=False)
+        self.stderr.print(text)
 
     def fail(self, error: WindrowError) -> None:
         """Shows an error. In JSON the document has it beside the result so far."""
@@ -141,6 +143,18 @@ class Output:
         self._document = None
 
 
+def _kept_stdout() -> TextIO:
+    """Returns a stream to the process's stdout, and has file descriptor 1 lead to stderr.
+
+    C libraries and child processes write to the descriptor, past `sys.stdout`.
+    """
+    if sys.stdout is not sys.__stdout__:
+        return sys.stdout
+    stdout = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return stdout
+
+
 def _uncut(console: Console, table: Table) -> Table:
     """Returns a table whose words and numbers are whole.
 
@@ -170,7 +184,12 @@ def _uncut(console: Console, table: Table) -> Table:
 
 def _console(stream: TextIO) -> Console:
     return Console(
-        file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else WIDE
+        file=stream,
+        emoji=False,
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+        width=None if stream.isatty() else WIDE,
     )
 
 

@@ -382,7 +382,7 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
             " format of the others is unknown"
         )
         raise SpecError(
-            what, "spec", f"{_DO} Plain Avro and Protobuf need their schema: docs/formats.md."
+            what, "spec", f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats."
         )
     for format_ in ENVELOPES:
         events = len(events_of(format_, messages))

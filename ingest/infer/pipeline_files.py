@@ -61,8 +61,8 @@ def spec_text(
         [
             (
                 (
-                    "# A pipeline of windrow: a topic becomes a table. docs/settings.md lists every"
-                    " setting."
+                    "# A pipeline of windrow: a topic becomes a table. `windrow help settings`"
+                    " lists every setting."
                 ),
                 "",
             ),

@@ -120,14 +120,15 @@ def of_one_column(format_: str, messages: int) -> Proposal:
 
 _CONNECT = (
     "each message has its schema beside its payload, as Kafka Connect writes them: with"
-    " schemas.enable: false in the converter the payload's fields are columns (docs/formats.md says"
-    " how its dates and decimals are read)"
+    " schemas.enable: false in the converter the payload's fields are columns (`windrow help"
+    " formats` says how its dates and decimals are read)"
 )
 _AS_ENTRIES = (
     "with --format string the table has each document as a text, to be taken apart after it"
 )
 KEEP_KEY = (
-    "the keys are no columns: `metadata: {key: _key}` keeps their bytes; see also docs/formats.md"
+    "the keys are no columns: `metadata: {key: _key}` keeps their bytes; see also `windrow help"
+    " formats`"
 )
 
 

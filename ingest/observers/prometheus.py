@@ -66,26 +66,31 @@ class Prometheus:
 
         if self._place.startswith(("http://", "https://")):
             with urlopen(f"{self._place}/metrics", timeout=TIMEOUT) as answer:  # noqa: S310
-                self._merge(answer.read().decode())
+                self._merge(answer.read())
             group = {"pipeline": self._pipeline}
             push_to_gateway(self._place, "windrow", self, grouping_key=group, timeout=TIMEOUT)
         else:
             file = Path(self._place) / f"windrow-{self._pipeline}.prom"
-            self._merge(file.read_text("utf-8") if file.exists() else "")
+            self._merge(file.read_bytes() if file.exists() else b"")
             write_to_textfile(str(file), self)
 
-    def _merge(self, text: str) -> None:
-        """Adds what was seen to this pipeline's figures in a text, if it can be read."""
+    def _merge(self, text: bytes) -> None:
+        """Adds what was seen to this pipeline's figures in a text, if it can be read.
+
+        Of a figure that is no total, what was seen now replaces all its series: a topic that
+        is gone has none.
+        """
         from prometheus_client.parser import text_string_to_metric_families
 
         self._merged = dict(self._seen)
+        replaced = {name for name, _ in self._seen if not name.endswith("_total")}
         with suppress(ValueError):
-            for family in text_string_to_metric_families(text):
+            for family in text_string_to_metric_families(text.decode()):
                 for name, labels, value, *_ in family.samples:
                     if name in FIGURES and labels.get("pipeline") == self._pipeline:
                         key = name, labels.get(FIGURES[name][1], "")
-                        before = value if name.endswith("_total") or key not in self._seen else 0.0
-                        self._merged[key] = before + self._seen.get(key, 0.0)
+                        if name not in replaced:
+                            self._merged[key] = value + self._seen.get(key, 0.0)
 
     def collect(self) -> Iterator[Any]:
         """Returns the figures as Prometheus's client asks for them."""

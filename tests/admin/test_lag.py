@@ -328,7 +328,7 @@ def test_altering_offsets_never_raises() -> None:
         "watchers",
         0,
         1,
-        ("DataLossError: torn (plan). Look. See docs/runbooks/retention.md. (orders[0])",),
+        ("DataLossError: torn (plan). Look. See `windrow help retention`. (orders[0])",),
     )
 
 

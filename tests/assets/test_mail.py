@@ -103,4 +103,4 @@ def test_a_refused_window_is_mailed(
     text = " ".join(mails.said)
     assert "Subject: things_windows failed" in text
     assert f"Window {world.key(0)}: " in text
-    assert "See docs/runbooks/refused-hour.md." in text
+    assert "See `windrow help refused-hour`." in text

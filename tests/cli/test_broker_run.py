@@ -49,9 +49,7 @@ def test_until_it_is_ended(tmp_path: Path, end: signal.Signals | str, code: int,
             )
             assert second.returncode == 2
             says = f"A Kafka of {kafka} runs already, and answers on {address}"
-            found = re.search(
-                re.escape(says) + r" \(setup\)\. Use it, .* or kill (\d+)\.", second.stderr
-            )
+            found = re.search(re.escape(says) + r"\. Use it, .* or kill (\d+)\.", second.stderr)
             assert found is not None
             assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).brokers
             if end == "as advised":

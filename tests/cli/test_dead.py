@@ -279,7 +279,7 @@ def test_a_script_repairs(refused: Stage) -> None:
     assert "holds 1 messages that were edited for a dead-letter replay" in error
     going = refused.json("replay", refused.spec, "--window", RANGE, "--keep-going", code=1)
     assert going["error"]["message"].startswith(
-        f"2 of 6 windows were refused: {hour(0)}, {hour(1)} (check)."
+        f"2 of 6 windows were refused: {hour(0)}, {hour(1)}."
     )
     assert [w["committed"]["receipt"]["generation"] for w in going["windows"]] == [1] * 4
     assert (
@@ -328,7 +328,7 @@ def test_what_cannot_be_replayed(refused: Stage) -> None:
     going = refused.json(*asked, "--keep-going", code=1)
     assert [w["window"] for w in going["windows"]] == [hour(5)]
     assert going["error"]["message"].startswith(
-        f"2 of 3 windows were refused: {hour(6)}, {hour(7)} (check)."
+        f"2 of 3 windows were refused: {hour(6)}, {hour(7)}."
     )
     assert refused.call("dead", "replay", refused.spec).exit_code == 2
     assert (

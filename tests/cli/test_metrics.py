@@ -122,19 +122,67 @@ def test_figures_add_up_over_runs(
     assert "secret" not in receiver.groups[group]
 
 
+@pytest.mark.parametrize("before", [b'{"not": metrics\x00}', b"\xff\xfe"])
 def test_a_file_for_the_textfile_collector(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes
 ) -> None:
     """A folder has a file for each pipeline, in the form that node_exporter reads, which a run
     adds to; a file that is no such text is begun anew.
     """
     folder = tmp_path / "textfiles"
     folder.mkdir()
-    (folder / "windrow-things.prom").write_text('{"not": metrics\x00}')
+    (folder / "windrow-things.prom").write_bytes(before)
     tell(folder, monkeypatch)
     two_hours(stage)
     (file,) = folder.iterdir()
     assert_told(samples(file.read_text()))
+
+
+def test_two_reports_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each adds what was seen since the one before: a total to what is there, another figure in its
+    place; what could not be told is told by the next one. Other pipelines' series are left out.
+    """
+    other, file = 'windrow_rows_total{pipeline="b"} 9.0\n', tmp_path / "windrow-things.prom"
+    file.write_text("# TYPE windrow_rows counter\n" + other)
+    monkeypatch.setattr(prometheus, "REST", 0.0)
+    observer = prometheus.Prometheus("things", str(tmp_path))
+    for rows, age in ((3, 7.0), (4, 5.0)):
+        observer.see("windrow_rows_total", rows)
+        observer.see("windrow_rows_total", 0.5)
+        observer.see("windrow_lag_seconds", age, "t")
+        observer.report()
+    assert samples(file.read_text()) == {
+        ("windrow_rows_total", ""): 8.0,
+        ("windrow_lag_seconds", "t"): 5.0,
+    }
+    observer.report()
+    assert samples(file.read_text())["windrow_rows_total", ""] == 8.0
+    observer.see("windrow_rows_total", 2)
+    file.unlink()
+    tmp_path.rename(tmp_path.with_name("away"))
+    with pytest.raises(UnreachableError):
+        observer.report()
+    tmp_path.with_name("away").rename(tmp_path)
+    observer.report()
+    assert samples(file.read_text()) == {("windrow_rows_total", ""): 2.0}
+
+
+def test_a_topic_that_is_gone_has_no_series(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is woken by the lag of a topic that was deleted, of some topics or of the last one."""
+    stage.write(source="topic_pattern: 'shop[.].*', on_removed: drop")
+    stage.broker.create_topic("shop.other", partitions=1, retention_ms=None)
+    stage.json("run", stage.spec, "--window", hour(0))
+    tell(tmp_path, monkeypatch)
+    lags = [{"shop.things", "shop.other"}, {"shop.things"}, {""}]
+    for topics, gone in zip(lags, ("shop.other", "shop.things", ""), strict=True):
+        stage.json("lag", stage.spec)
+        told = samples((tmp_path / "windrow-things.prom").read_text())
+        for figure in ("windrow_lag_records", "windrow_lag_seconds"):
+            assert {topic for name, topic in told if name == figure} == topics
+        if gone:
+            stage.broker.delete_topic(gone)
 
 
 @pytest.mark.some(2)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import builtins
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors.exceptions.base import PySparkImportError
+from rich.table import Table
+from rich.text import Text
 
-from tests.cli.conftest import Stage, hour
+from tests.cli.conftest import HOURLY, SCHEMA, SPEC, TOPIC, Stage, hour
 from windrow.ingest import errors
+from windrow.ingest.admin.try_steps import Step
+from windrow.ingest.cli.output import Output
+from windrow.ingest.cli.render import step
+
+ROOT = Path(__file__).parents[2]
 
 
 def said(stage: Stage, *words: str, code: int) -> str:
@@ -67,3 +77,65 @@ def test_an_environment_without_pip(
     """Where uv made the environment, the advice is a command that is there."""
     monkeypatch.setattr(errors, "find_spec", lambda name: (pip and name == "pip") or None)
     assert f":{command}install 'windrow-ingest[http]'" in errors.how_to_install("http")
+
+
+def test_the_environment_of_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What the project doesn't name, the next `uv sync` removes: so it is added to the project."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    assert "pip install" in errors.how_to_install("http")
+    (tmp_path / "uv.lock").touch()
+    said = f"In {tmp_path}: uv add 'windrow-ingest[http]'"
+    assert errors.how_to_install("http") == said
+    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+    assert "In a project of uv's it is\n`uv add 'windrow-ingest[postgres,s3]'`" in page
+
+
+@pytest.mark.parametrize("shown", ["schema.py:M: 3 rows", ":fire: [bold]x[/bold]", "[/red]"])
+def test_texts_of_others_stay_as_they_are(
+    shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever a name, a reason or an error has in it is neither an emoji nor markup."""
+    table = Table(shown, title=Text(shown))
+    table.add_row(shown)
+    output = Output(json=False)
+    output.show(None, Text(shown), table, *step(Step(shown, ("a",), (shown,), ({"a": shown},), ())))
+    output.say(shown)
+    output.fail(errors.SpecError(shown, "spec", shown))
+    told = capsys.readouterr()
+    assert told.out.count(shown) == 7
+    assert told.err.count(shown) == 3
+
+
+LOUD = """\
+import os
+import subprocess
+
+import polars as pl
+
+
+def loud(rows: pl.DataFrame) -> pl.DataFrame:
+    os.write(1, b"of C")
+    subprocess.run(["echo", "of a child"], check=True)
+    return rows
+"""
+
+
+def test_only_the_document_is_on_stdout(tmp_path: Path) -> None:
+    """Whatever a step, a library of C or a child process writes to file descriptor 1."""
+    (tmp_path / "loud.py").write_text(LOUD)
+    (tmp_path / "schema.py").write_text(SCHEMA)
+    loud = "transform: {steps: [{python: 'loud.py:loud', schema: 'schema.py:Thing'}]}\n"
+    spec = SPEC.replace("SOURCE", TOPIC).replace("WINDOW", HOURLY)
+    (tmp_path / "things.yaml").write_text(spec + loud)
+    (tmp_path / "lines").write_text('{"id": 1}\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "windrow.ingest.cli.main", "try", "things.yaml", "lines", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert json.loads(done.stdout)["steps"][-1]["rows"] == [{"id": 1}]
+    assert "of C" in done.stderr
+    assert "of a child" in done.stderr

@@ -27,7 +27,7 @@ def test_states(stage: Stage) -> None:
     shown = stage.json("state", stage.spec, "--window", f"{hour(2)}/{hour(4)}", code=4)
     assert states(shown) == {hour(2): "complete", hour(3): "uncommitted"}
     assert shown["error"]["message"] == (
-        f"{hour(3)} of things is not committed (check). `windrow run {stage.spec} --window"
+        f"{hour(3)} of things is not committed. `windrow run {stage.spec} --window"
         f" {hour(3)}` commits it, or says why not."
     )
 

@@ -88,6 +88,29 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("typed_by", ["try", "peek"])
+def test_numbers_that_json_lacks(stage: Stage, typed_by: str) -> None:
+    """NaN and infinities are words, as in what windrow writes: alone, in lists and in structs."""
+    columns = "    id: pl.Int64\n    f: pl.Float64\n    l: pl.List(pl.Float64)\n"
+    schema = stage.folder / "schema.py"
+    nested = "    s: pl.Struct({'a': pl.Float64})\n"
+    schema.write_text(schema.read_text().replace("    id: pl.Int64\n", columns + nested))
+    spec = Path(stage.spec)
+    spec.write_text(
+        spec.read_text().replace("decode: {", "decode: {allow_non_numeric_numbers: true, ")
+    )
+    line = b'{"id": 2, "f": NaN, "l": [Infinity, 1.5], "s": {"a": -Infinity}}'
+    (stage.folder / "lines").write_bytes(line)
+    stage.produce(4, line)
+    words = {
+        "try": (str(stage.folder / "lines"),),
+        "peek": ("--rows", "--start", f"timestamp:{hour(4)}"),
+    }
+    steps = stage.json(typed_by, stage.spec, *words[typed_by])["steps"]
+    wanted = {"id": 2, "f": "NaN", "l": ["Infinity", 1.5], "s": {"a": "-Infinity"}}
+    assert [step["rows"] for step in steps] == [[wanted]] * len(steps)
+
+
 @pytest.mark.parametrize(("first", "warned"), [(1000, 1), (29, 0)])
 def test_a_lookup_that_finds_none_of_many_keys(stage: Stage, first: int, warned: int) -> None:
     """Is told where the window is shown: of a service with a wrong address each key is a miss."""

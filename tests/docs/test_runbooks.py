@@ -133,5 +133,5 @@ def test_a_runbook_helps(stage: Stage, page: Path, monkeypatch: pytest.MonkeyPat
                 said += words(done.output)
                 assert done.exit_code == int(code or 0), (command, said)
             everything += said
-    assert (f"See docs/runbooks/{page.name}" in everything) == (page.stem in LINKED)
+    assert (f"See `windrow help {page.stem}`" in everything) == (page.stem in LINKED)
     assert stage.call("verify", stage.spec).exit_code == 0

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import windrow.ingest
 from windrow.ingest import errors
@@ -34,6 +35,7 @@ def _kinds() -> list[type[errors.WindrowError]]:
 
 
 KINDS = _kinds()
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -56,7 +58,7 @@ def test_an_error_of_somebody_elses_kind_comes_back() -> None:
     ).error()
     assert (type(back), str(back)) == (
         errors.SpecError,
-        "no rate for a currency (validate). Fix the rates.",
+        "no rate for a currency (transform). Fix the rates.",
     )
 
 
@@ -85,6 +87,34 @@ def test_no_error_advises_what_is_not_there(path: Path) -> None:
     assert advised <= {
         (c.name or getattr(c.callback, "__name__", "")) for c in app.registered_commands
     }
+
+
+def test_messages_name_pages_that_a_user_has() -> None:
+    """No message names a file of this folder, which no wheel has; `windrow help PAGE` shows each
+    page that one names.
+    """
+    pages, files = set(), []
+    for folder in ("ingest", "assets", "resources", "airflow/windrow_airflow"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.is_relative_to(ROOT / "assets" / "demo"):
+                continue
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in told:
+                    text = ast.unparse(node)
+                    pages |= set(re.findall(r"\bwindrow help ([a-z][a-z-]*)", text))
+                    files += [path.name] if re.search(r"(?<!/)\bdocs/\w", text) else []
+    pages |= {kind.runbook for kind in KINDS if kind.runbook}
+    assert files == []
+    assert pages >= {"formats", "retention", "settings", "write-your-own"}
+    for page in pages:
+        shown = CliRunner().invoke(app, ["help", page])
+        assert (shown.exit_code, shown.stdout.startswith("# ")) == (0, True), page
+    listed = CliRunner().invoke(app, ["help"]).stdout.split()
+    assert listed == sorted(path.stem for path in (ROOT / "docs").rglob("*.md"))
+    wrong = CliRunner().invoke(app, ["help", "../README"])
+    assert (wrong.exit_code, "There is no page ../README" in wrong.output) == (2, True)
 
 
 @pytest.mark.parametrize(

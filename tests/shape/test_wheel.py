@@ -78,7 +78,9 @@ def test_wheel_holds_one_package_only(files: dict[str, str]) -> None:
 
 
 def test_wheel_is_complete(files: dict[str, str]) -> None:
-    """Every file of the package is in it but for the demo's: types, the pom, what Spark logs."""
+    """Every file of the package is in it but for the demo's: types, the pom, what Spark logs; and
+    every page of the documentation, which `windrow help` shows.
+    """
     folders = [
         *((f"windrow/{name}", ROOT / name) for name in FOLDERS),
         ("windrow", ROOT / "windrow"),
@@ -89,7 +91,8 @@ def test_wheel_is_complete(files: dict[str, str]) -> None:
         for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {name for name in ours if not name.startswith(LEFT_OUT)} <= set(files)
+    pages = {f"windrow/{path.relative_to(ROOT)}" for path in (ROOT / "docs").rglob("*.md")}
+    assert pages | {name for name in ours if not name.startswith(LEFT_OUT)} <= set(files)
     assert {
         "windrow/py.typed",
         "windrow/dagster.py",

@@ -140,7 +140,7 @@ _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
     "42501": (
         SpecError,
         "it refuses it: {}",
-        "Grant it: docs/sinks/postgres.md says which rights it takes.",
+        "Grant it: `windrow help postgres` says which rights it takes.",
     ),
     "42P01": (
         DamagedError,
