@@ -6,7 +6,9 @@ Each starts what it stands for when the first test asks for it, and the session'
 from __future__ import annotations
 
 import multiprocessing
+import os
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from tests.s3.server import S3Server
 
 pytest_plugins = ["tests.plugin"]
+
+# no result may depend on the machine's zone, so the tests' machine is in one that isn't UTC
+os.environ.setdefault("TZ", "America/New_York")
+time.tzset()
 
 TopicFactory = Callable[..., str]
 """`topic(partitions=1, config=None) -> name`."""

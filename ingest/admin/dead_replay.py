@@ -28,6 +28,7 @@ from windrow.ingest.admin.edit_function import Edit, Mask, with_edits
 from windrow.ingest.admin.verify_contents import SplitFinder, differences, summed
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.instants import in_utc
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
@@ -285,6 +286,7 @@ class _Attempt:
             for split, counts in zip(before.plan.splits, before.splits, strict=True)
         ]
 
+    @in_utc()
     def read(self) -> None:
         """Reads and stages all dead letters of the committed attempt, split by split."""
         finder = SplitFinder(self._before.splits)

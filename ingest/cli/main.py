@@ -39,6 +39,7 @@ from windrow.ingest.cli.arguments import (
 from windrow.ingest.cli.dead_arguments import dead_app
 from windrow.ingest.cli.infer_arguments import Bootstrap, PipelineId, infer
 from windrow.ingest.cli.output import command_output
+from windrow.ingest.model.instants import use_zone
 from windrow.ingest.model.source import Isolation
 
 app = typer.Typer(
@@ -86,6 +87,7 @@ def prepare(
     from dotenv import load_dotenv
 
     load_dotenv(Path.cwd() / ".env", override=False)
+    use_zone("UTC")  # whatever the machine's is: functions of a spec may ask for local time
 
 
 @app.command()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -51,6 +55,25 @@ def is_zone(name: object) -> bool:
         return ZoneInfo(name) is not None
     except (KeyError, ValueError, OSError):  # one that no zone has; a path; a folder of zones
         return False
+
+
+def use_zone(name: str | None) -> None:
+    """Makes a time zone the one that Python and its child processes have; None: the machine's."""
+    os.environ.pop("TZ", None)
+    if name is not None:
+        os.environ["TZ"] = name
+    time.tzset()
+
+
+@contextmanager
+def in_utc() -> Iterator[None]:
+    """Makes UTC the zone of this process for the block: the code of a user runs in it."""
+    before = os.environ.get("TZ")
+    use_zone("UTC")
+    try:
+        yield
+    finally:
+        use_zone(before)
 
 
 def to_utc(moment: datetime) -> datetime:

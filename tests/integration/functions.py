@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from datetime import datetime
 
 import psutil
 from pyspark.sql import DataFrame, Window
@@ -31,6 +32,16 @@ def same(rows: DataFrame) -> DataFrame:
 
 def _halved(number: int) -> int:
     return number // 2
+
+
+def local_times(rows: DataFrame) -> DataFrame:
+    """What Python's local time is in a UDF, by an instant and for a message's, and for a constant
+    of the driver's.
+    """
+    epoch = datetime.fromtimestamp
+    told = f.udf(lambda at: f"{epoch(0)} {at:%H:%M}", "string", useArrow=False)
+    constant = f.date_format(f.lit(datetime(2026, 1, 5, 12)), " HH:mm")  # noqa: DTZ001
+    return rows.withColumn("name", f.concat(told("_timestamp"), constant))
 
 
 def twice(rows: DataFrame) -> DataFrame:

@@ -232,6 +232,25 @@ def reads_of(place: Place) -> int:
     return len(list((place.folder / "things_dead" / "data").rglob("*.parquet")))
 
 
+def told_by_local_time(place: Place) -> None:
+    told = [row["name"] for row in table(place)]
+    assert told == [f"1970-01-01 00:00:00 {row['_timestamp']:%H:%M} 12:00" for row in table(place)]
+
+
+def test_a_function_has_no_zone_of_the_machine(place: Any, on_spark: Any) -> None:
+    """Local time is UTC in the workers and in the driver, wherever they are."""
+    here = place("local_times")
+    ran(on_spark(here), here)
+    told_by_local_time(here)
+
+
+def test_a_function_has_no_zone_of_a_server(place: Any, client: ConnectedSpark) -> None:
+    """Nor has it that of the machine of a Spark Connect server."""
+    here = place("local_times")
+    ran(assemble(here.spec(), SparkEngine(client.session)), here)
+    told_by_local_time(here)
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("function", "rows"), [("same", 10), ("latest", 3), ("twice", 20), ("forgets", 10)]

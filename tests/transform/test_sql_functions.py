@@ -57,7 +57,7 @@ def calls() -> list[list[str]]:
 
 def answers(forms: list[list[str]]) -> dict[str, str]:
     """The first two answers to each form; arguments that don't fit give none."""
-    found = {}
+    found: dict[str, str] = {}
     with locked() as con:
         for form in forms:
             before = len(found)

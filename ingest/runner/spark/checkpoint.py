@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.instants import in_utc
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.engine import DataFrameWork, Reads
@@ -120,12 +121,13 @@ def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
 
 @contextmanager
 def columns_made_for(session: SparkSession) -> Iterator[None]:
-    """Makes columns for this session in the block, in any thread.
+    """Makes columns for this session in the block, in any thread, with UTC as the local zone.
 
     Another thread's block waits for the end of this one.
     """
     with (
         _one_at_a_time,
+        in_utc(),
         variable_set(_CONNECT, "1" if is_connected(session) else None),
         _active(session),
     ):

@@ -55,7 +55,9 @@ _DRIVERS = (
 
 _PYTHON = "spark.pyspark.python"
 
-_SETTINGS = {f"spark.executorEnv.{name}": value for name, value in WORKER_MEMORY.items()}
+_SETTINGS = {
+    f"spark.executorEnv.{name}": value for name, value in {**WORKER_MEMORY, "TZ": "UTC"}.items()
+}
 
 
 _DO_MASTER = (

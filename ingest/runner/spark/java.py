@@ -51,7 +51,7 @@ def launch(properties: Mapping[str, str]) -> None:
     words = [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
     words += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     answer = Path(tempfile.mkdtemp(prefix="windrow-java-")) / "answer"
-    told = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)}
+    told = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "TZ": "UTC"}
     reading, writing = os.pipe()
     threading.Thread(target=_copy_errors, args=(reading,), daemon=True).start()
     try:

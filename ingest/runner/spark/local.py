@@ -145,6 +145,7 @@ def started_context(master: str, more: Mapping[str, str]) -> SparkContext:
         context = SparkContext.getOrCreate(settings.setAll([*properties.items()]))
     install_exception_handler()  # Spark's errors have names then, as they have once there is SQL
     context.setLogLevel("ERROR")
+    context.environment["TZ"] = "UTC"  # of workers, also if another program made the context
     return context
 
 

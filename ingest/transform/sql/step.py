@@ -188,10 +188,10 @@ class Sql:
 
     def _place_of_mistake(self, con: duckdb.DuckDBPyConnection, select: Select) -> str:
         """Names the first part of the SELECT that DuckDB can't compute by itself, and its line."""
-        parts = [("WHERE", select.condition), *((o.name, o.expression) for o in select.computed)]
-        for name, part in parts:
+        parts = [(output.name, output.expression) for output in select.computed]
+        for name, part in [("WHERE", select.condition or column(_ROW)), *parts]:
             try:
-                con.sql(query_of([part])).fetchall() if part else None
+                con.sql(query_of([part])).fetchall()
             except duckdb.Error:
                 return f" - in {name}{line_of(part, self.query)}"
         return ""
