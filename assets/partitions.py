@@ -135,31 +135,6 @@ def _field(values: Collection[int], all_of_them: int) -> str:
     return "*" if len(values) == all_of_them else ",".join(map(str, values))
 
 
-def earlier(window: TimeWindows, oldest: str, done: Collection[str]) -> int:
-    """The number of windows before the partition key `oldest` that are not done."""
-    first = key_of(window, window.start)
-    return _starts(window.grid, window.start, _start_of(window, oldest)) - sum(
-        first <= key < oldest for key in done
-    )
-
-
-def _starts(grid: str, start: datetime, stop: datetime) -> int:
-    """Counts the labels in [start, stop).
-
-    If all days of the grid are alike, one day is counted and multiplied.
-    """
-    instant, day, alike = (
-        timedelta(microseconds=1),
-        timedelta(days=1),
-        cron(grid).split(" ")[2:] == ["*", "*", "*"],
-    )
-    days = (stop - start) // day if alike else 0
-    in_days = (
-        days * len(labels_between(grid, start - instant, start + day - instant)) if days else 0
-    )
-    return in_days + len(labels_between(grid, start + days * day - instant, stop - instant))
-
-
 def key_ranges(window: TimeWindows, keys: Collection[str]) -> list[dg.PartitionKeyRange]:
     """Groups keys into ranges without a gap, in the order of time."""
     if not keys:

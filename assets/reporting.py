@@ -46,12 +46,6 @@ from windrow.ingest.runner.stop import bounded_source
 NEWEST = 48
 """Number of the newest windows that are looked at for the state of one, and by checks."""
 
-REFUSED = "refused"
-"""The metadata entry of an observation of a refused window, with the reason.
-
-The schedule leaves the window alone: a person decides about it.
-"""
-
 Observed: TypeAlias = dict[dg.AssetKey, tuple[str, str]]
 """The observed topic assets: their data version, and the event that has it."""
 
@@ -222,7 +216,7 @@ def show_refused(
     for_data = isinstance(error, RefusedError) and not error.of_setting
     said = "Refused" if for_data else "Failed"
     metadata: dict[str, Value] = {
-        REFUSED if for_data else "failed": error.what,
+        said.lower(): error.what,
         "do": error.do,
     }
     context.log_event(

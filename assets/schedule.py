@@ -14,7 +14,7 @@ import dagster as dg
 
 from windrow.assets.dependencies import ledger_of
 from windrow.assets.names import identifier, ledger_key, table_key, topics_name
-from windrow.assets.partitions import crons_of, earlier, key_ranges, partition_key, windows_of
+from windrow.assets.partitions import crons_of, key_ranges, partition_key, windows_of
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches, in_time
 from windrow.ingest.errors import PausedError, WindrowError, counted, first_few, with_spec
@@ -22,7 +22,7 @@ from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import instant, label_text
 from windrow.ingest.model.source import Initializer
 from windrow.ingest.model.window import Window
-from windrow.ingest.runner.due import closed_windows, due, refused_windows
+from windrow.ingest.runner.due import OLDER, closed_windows, due, refused_windows
 from windrow.ingest.runner.ownership import refuse_paused
 from windrow.ingest.runner.stop import DONE
 
@@ -97,10 +97,11 @@ def _window_schedule(
         if _running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
         at = context.scheduled_execution_time
-        keys = {one: partition_key(spec, one) for one in closed_windows(spec, at)}
+        older, keys = (
+            {one: partition_key(spec, one) for one in some} for some in closed_windows(spec, at)
+        )
         done = context.instance.get_materialized_partitions(table_key(spec))
-        oldest = next(iter(keys.values()), None)
-        left = left_words(earlier(window, oldest, done), oldest) if oldest else ""
+        left = left_words(len({*older.values()} - done), next(iter(keys.values()), ""))
         if left:
             context.log.warning("%s", left)
         waiting, refused = _due(spec, context.resources, keys, done)
@@ -173,9 +174,8 @@ def left_words(count: int, oldest: str) -> str:
     """A tick's sentence about the older windows that it leaves; empty if there are none."""
     if not count:
         return ""
-    which = (
-        f"{count:,} windows before {oldest} are" if count > 1 else f"1 window before {oldest} is"
-    )
+    which = f"{counted(count, 'window')} before {oldest} {'are' if count > 1 else 'is'}"
+    which = f"At least {which}" if count == OLDER else which
     return (
         f"{which} not materialized. The schedule doesn't catch up with windows that are so old:"
         " start a backfill of the missing partitions."

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from windrow_airflow.operators import (
         WindrowCatchUpOperator,
         WindrowCompleteSensor,
+        WindrowEventsOperator,
         WindrowRunOperator,
         WindrowTooEarly,
         WindrowUnreachable,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "WindrowCatchUpOperator",
     "WindrowCompleteSensor",
+    "WindrowEventsOperator",
     "WindrowRunOperator",
     "WindrowTooEarly",
     "WindrowUnreachable",

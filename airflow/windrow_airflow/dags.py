@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, CronPartitionTimetable, Param
+from croniter import croniter
+from jinja2 import StrictUndefined, UndefinedError
 from jinja2.sandbox import SandboxedEnvironment
 
-from windrow_airflow.operators import WindrowCatchUpOperator, WindrowRunOperator
+from windrow_airflow.operators import (
+    WindrowCatchUpOperator,
+    WindrowEventsOperator,
+    WindrowRunOperator,
+)
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """The partition keys of a DAG: the instants at which windows start, as windrow names them.
@@ -20,7 +28,14 @@ KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 Airflow's own format has no time zone, and windrow takes no instant without one.
 """
 
-_TEMPLATES = SandboxedEnvironment(autoescape=False)
+_TEMPLATES = SandboxedEnvironment(autoescape=False, undefined=StrictUndefined)
+
+_CRON = re.compile(r"[\d*/,-]+( [\d*/,-]+){4}")
+_DURATION = re.compile(r"(\d+)(ms|[smhd])")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+TAG_LENGTH = 100
+"""The most characters of a tag, Airflow's own limit; a topic may have more."""
 
 _NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
 
@@ -57,8 +72,10 @@ def dags_from(
         options: as of `WindrowRunOperator`.
         settings: of each DAG, as `default_args={"pool": "spark"}` or `max_active_runs=4`.
 
+    A file that can't be used is an import error of its own, and takes no other pipeline along.
+
     Raises:
-        ValueError: a file can't be used; there is none; two have one id.
+        ValueError: there is no pipeline that can be used.
     """
     how = {
         "command": command,
@@ -67,46 +84,95 @@ def dags_from(
         "options": options,
     }
     filling = _Env({**os.environ, **(env or {})})
-    found = dict[str, DAG]()
-    for path in sorted(Path(folder).absolute().rglob("defs.yaml")):
+    found, mistakes, paths = dict[str, DAG](), list[MistakenPipeline](), dict[str, Path]()
+    for path in _files(Path(folder).absolute()):
         try:
-            spec = _spec(yaml.safe_load(path.read_text(encoding="utf-8")), filling)
+            spec = _spec(path.read_text(encoding="utf-8"), filling)
             dag = None if spec is None else _dag(path, spec, how, settings)
-        except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{path}: no DAG can be made of it: {what}") from error
+        except Exception as error:  # noqa: BLE001 - whatever a file holds
+            what = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+            mistakes.append(MistakenPipeline.of(path, f"no DAG can be made of it: {what}"))
+            continue
         if dag is None:
             continue
-        if dag.dag_id in found:
-            raise ValueError(f"{path}: the pipeline {dag.dag_id} is in another file, too")
-        found[dag.dag_id] = dag
+        if (other := paths.setdefault(dag.dag_id, path)) == path:
+            found[dag.dag_id] = dag
+        else:
+            found.pop(dag.dag_id, None)
+            what = f"the pipeline {dag.dag_id} is in another file, too: {other}"
+            mistakes.append(MistakenPipeline.of(path, what))
     if not found:
-        raise ValueError(f"No defs.yaml below {folder} is a pipeline of windrow's")
-    return found
+        said = "\n".join(each.mistake for each in mistakes)
+        raise ValueError(said or f"No defs.yaml below {folder} is a pipeline of windrow's")
+    return found | {each.dag_id: each for each in mistakes}
+
+
+class MistakenPipeline(DAG):
+    """Stands for a file of which no DAG can be made: an import error of that file alone.
+
+    Airflow makes an import error of each DAG that can't be serialized, under the file that it
+    names. One of the DAG file itself would take the DAGs of all pipelines away.
+    """
+
+    mistake = ""
+    # Airflow sets it to the DAG file
+    relative_fileloc = property(lambda self: self.path, lambda *_: None)
+    # asked for when a DAG is serialized
+    edge_info = property(lambda self: self.refuse(), lambda *_: None)
+
+    @classmethod
+    def of(cls, path: Path, what: str) -> MistakenPipeline:
+        """Makes it of a pipeline's file, and of what is wrong with it."""
+        made = cls(re.sub(r"[^\w.-]", "_", str(path))[-200:], schedule=None)
+        made.path, made.mistake = str(path), f"{path}: {what}"
+        return made
+
+    def refuse(self) -> None:
+        """Raises what is wrong with the file."""
+        raise ValueError(self.mistake)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Each `defs.yaml` below a folder; the folders of tables aren't searched."""
+    for place, folders, files in os.walk(folder):
+        is_table = "_delta_log" in folders
+        folders[:] = sorted(
+            name for name in folders if not (is_table or "=" in name or name.startswith("."))
+        )
+        if "defs.yaml" in files:
+            yield Path(place, "defs.yaml")
 
 
 class _Env(dict[str, str]):
     """What `env` is in a spec's templates: `env.NAME`, `env('NAME', 'default')`."""
 
-    def __call__(self, name: str, default: str = "") -> str:
-        return self.get(name, default)
+    def __call__(self, name: str, default: str | None = None) -> object:
+        return self.get(name, StrictUndefined(name=name) if default is None else default)
 
 
-def _spec(document: Any, env: _Env) -> Mapping[str, Any] | None:
-    """What a DAG needs of a pipeline's attributes; None if the file is another component's."""
-    if not isinstance(document, dict):
+def _spec(text: str, env: _Env) -> Mapping[str, Any] | None:
+    """What a DAG needs of a pipeline's attributes; None if the file is another component's.
+
+    A subclass of windrow's component has another name, and the same attributes.
+    """
+    documents = [each for each in yaml.load_all(text, yaml.BaseLoader) if isinstance(each, dict)]
+    found = [each.get("attributes", each) for each in documents if _is_pipeline(each)]
+    if not found:
         return None
-    kind = document.get("type")
-    if kind is None and "window" not in document:
-        return None
-    if kind is not None and not str(kind).startswith("windrow."):
-        return None
-    attributes = document.get("attributes", document)
+    if len(documents) > 1:
+        raise ValueError(f"it has {len(documents)} documents; give each pipeline a file of its own")
     return {
-        "id": _filled(attributes["id"], env),
-        "window": _filled(attributes["window"], env),
-        "topic": _filled(attributes["source"].get("topic"), env),
+        "id": _filled(found[0]["id"], env),
+        "window": _filled(found[0]["window"], env),
+        "topic": _filled(found[0]["source"].get("topic"), env),
     }
+
+
+def _is_pipeline(document: Mapping[str, Any]) -> bool:
+    kind, attributes = document.get("type"), document.get("attributes", document)
+    if kind is None:
+        return "window" in document
+    return kind.startswith("windrow.") or {"id", "source", "window"} <= {*attributes}
 
 
 def _filled(value: Any, env: _Env) -> Any:
@@ -114,7 +180,10 @@ def _filled(value: Any, env: _Env) -> Any:
     if isinstance(value, dict):
         return {name: _filled(each, env) for name, each in value.items()}
     if isinstance(value, str) and "{{" in value:
-        return _TEMPLATES.from_string(value).render(env=env)
+        try:
+            return _TEMPLATES.from_string(value).render(env=env)
+        except UndefinedError:
+            raise ValueError(f"a variable of {value!r} isn't set where Airflow parses") from None
     return value
 
 
@@ -124,38 +193,64 @@ def _dag(
     name, window = str(spec["id"]), spec["window"]
     batches = window["grid"] == "batch"
     topics = spec["topic"] or []
+    tags = ["windrow", *([topics] if isinstance(topics, str) else topics)]
     of_dag: dict[str, Any] = {
         "dag_id": name,
         "description": f"Runs {path}",
         "catchup": False,
         "max_active_runs": 1,
-        "tags": ["windrow", *([topics] if isinstance(topics, str) else topics)],
         "doc_md": f"`windrow show {path}` lists what is committed, `windrow doctor {path}` checks"
         " what the pipeline stands on.",
     }
     if batches:
-        of_dag["schedule"] = window.get("every", "* * * * *")
+        of_dag["schedule"] = _cron("every", window.get("every", "* * * * *"))
     else:
+        cron = _cron("grid", _NAMED.get(window["grid"], window["grid"]))
+        start = _instant(window["start"])
+        behind = _ticks(cron, start, _duration(window.get("delay", "5m")))
         of_dag |= {
+            # each tick's window closes before the next tick
             "schedule": CronPartitionTimetable(
-                _NAMED.get(window["grid"], window["grid"]),
-                timezone="UTC",
-                run_offset=-1,
-                key_format=KEY_FORMAT,
+                cron, timezone="UTC", run_offset=-1 - len(behind), key_format=KEY_FORMAT
             ),
-            # the first run is at the end of the first window, not at its start
-            "start_date": _instant(window["start"]) + timedelta(seconds=1),
-            "params": _PARAMS,
+            # the first run is when the first window ends or closes, not at its start
+            "start_date": max([start, *behind]) + timedelta(seconds=1),
         }
-    with DAG(**(of_dag | settings)) as dag:  # noqa: AIR002 - it is in there
+    of_dag |= settings
+    of_dag["tags"] = [tag[:TAG_LENGTH] for tag in {*tags, *settings.get("tags", ())}]
+    if not batches:
+        of_dag["params"] = {**_PARAMS, **settings.get("params", {})}
+    with DAG(**of_dag) as dag:  # noqa: AIR002 - it is in there
+        of_table: dict[str, Any] = {"outlets": [Asset(name)]}
         if batches:
-            WindrowCatchUpOperator(task_id="run", spec=str(path), outlets=[Asset(name)], **how)
+            run = WindrowCatchUpOperator(task_id="run", spec=str(path), **of_table, **how)
         else:
             verb = "{{ 'replay' if params.on_committed == 'replace' else 'run' }}"
-            WindrowRunOperator(
-                task_id="run", spec=str(path), verb=verb, outlets=[Asset(name)], **how
+            run = WindrowRunOperator(
+                task_id="run", spec=str(path), verb=verb, due=True, **of_table, **how
             )
+        # the DAG's run fails with `run`, though `events` goes well
+        run >> [WindrowEventsOperator(task_id="events", **of_table), EmptyOperator(task_id="done")]
     return dag
+
+
+def _cron(setting: str, written: str) -> str:
+    if not _CRON.fullmatch(written) or not croniter.is_valid(written):
+        raise ValueError(f"window.{setting}: {written!r} is no cron expression of five fields")
+    return written
+
+
+def _duration(written: str) -> timedelta:
+    parts = _DURATION.findall(written if not written.isdecimal() else f"{written}s")
+    return timedelta(seconds=sum(int(number) * _SECONDS[unit] for number, unit in parts))
+
+
+def _ticks(cron: str, start: datetime, span: timedelta) -> list[datetime]:
+    """The ticks of a cron expression in (start, start + span]."""
+    found, ticks = list[datetime](), croniter(cron, start)
+    while (tick := ticks.get_next(datetime)) <= start + span:
+        found.append(tick)
+    return found
 
 
 def _instant(written: object) -> datetime:

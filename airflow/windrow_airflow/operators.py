@@ -5,6 +5,7 @@ Each starts `windrow` as a process. What its exit codes mean to Airflow is in `_
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,8 +23,15 @@ from windrow_airflow.process import (
     Process,
     keys,
     summary,
+    unstartable,
     variables,
 )
+
+_BATCH = re.compile(r"(batch-)?\d{1,9}(/.*)?")
+"""The name of a micro-batch, or of several."""
+
+_COMMITTED = "committed"
+"""The XCom of a failed task with the windows that it has committed, for their events."""
 
 
 class WindrowUnreachable(AirflowException):
@@ -85,10 +93,7 @@ class WindrowOperator(BaseOperator):
         try:
             return self._process.run(lambda line: self.log.info("%s", line))
         except OSError as error:
-            raise AirflowFailException(
-                f"{self.command[0]} can't be started on this worker: {error.strerror}. Give the"
-                " place of windrow there as `command`."
-            ) from None
+            raise AirflowFailException(unstartable(self.command[0], error)) from None
 
     def _connection(self) -> Mapping[str, str]:
         if self.kafka_conn_id is None:
@@ -127,6 +132,7 @@ class WindrowRunOperator(WindrowOperator):
         self,
         *,
         verb: str = "run",
+        due: bool = False,
         options: Sequence[str] = (),
         deferrable: bool = True,
         retries: int = 3,
@@ -137,6 +143,7 @@ class WindrowRunOperator(WindrowOperator):
 
         Args:
             verb: `run`, or `replay`, which replaces what is committed.
+            due: a scheduled run that nobody has cleared runs all other windows that are due, too.
             options: more words of the command: `["--connect", "sc://spark:15002"]`.
             deferrable: wait in the triggerer for the end of a window that isn't over; False:
                 it counts as a try.
@@ -146,19 +153,28 @@ class WindrowRunOperator(WindrowOperator):
         """
         super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
         self.verb = verb
+        self.due = due
         self.options = list(options)
         self.deferrable = deferrable
 
     def words(self, context: Context) -> list[str]:
         """The words of the command that say what is run."""
-        return [self.verb, self.spec, "--window", self.window_of(context)]
+        words = [self.verb, self.spec, "--window", self.window_of(context)]
+        run = context["dag_run"]
+        is_tick = run.run_type == "scheduled" and not run.clear_number
+        return [*words, "--due"] if self.due and is_tick and self.verb == "run" else words
+
+    def request(self, context: Context) -> str:
+        """The same in each retry; another one once somebody has cleared the run."""
+        ti, cleared = context["ti"], context["dag_run"].clear_number
+        request = f"{ti.dag_id} {ti.run_id} {ti.task_id} {ti.map_index}"
+        return f"{request} {cleared}" if cleared else request
 
     def execute(self, context: Context, event: object = None) -> dict[str, Any]:
         """Runs the command; returns a summary of the receipts."""
         del event  # of the trigger: it is time
         ti = context["ti"]
-        request = f"{ti.dag_id} {ti.run_id} {ti.task_id} {ti.map_index}"  # the same in each retry
-        ended = self.start(*self.words(context), *self.options, "--request", request)
+        ended = self.start(*self.words(context), *self.options, "--request", self.request(context))
         until = ended.document.get("error", {}).get("until")
         if ended.code == TOO_EARLY and until and self.deferrable:
             from airflow.providers.standard.triggers.temporal import DateTimeTrigger
@@ -167,7 +183,10 @@ class WindrowRunOperator(WindrowOperator):
             self.defer(
                 trigger=DateTimeTrigger(datetime.fromisoformat(until)), method_name="execute"
             )
+        found = summary(ended.document) | {"receipts": f"windrow show {self.spec}"}
         if ended.code:
+            if windows := keys(ended.document):
+                ti.xcom_push(_COMMITTED, [found, windows])
             raise _failure(ended)
         if "windows" not in ended.document:
             raise AirflowFailException(
@@ -175,18 +194,40 @@ class WindrowRunOperator(WindrowOperator):
             )
         if not ended.document["windows"]:
             raise AirflowSkipException("No new messages are waiting.")
-        self._tell(context, ended.document)
+        _tell(context, self.outlets, found, keys(ended.document))
         return summary(ended.document)
 
-    def _tell(self, context: Context, document: Mapping[str, Any]) -> None:
-        """Gives each asset among the outlets one event a window."""
-        partitions = keys(document)
-        for outlet in self.outlets:
-            if isinstance(outlet, Asset):
-                told = context["outlet_events"][outlet]
-                told.extra = summary(document) | {"receipts": f"windrow show {self.spec}"}
-                if partitions != [context.get("partition_key")]:
-                    told.add_partitions(partitions)
+
+def _tell(
+    context: Context, outlets: Sequence[Any], extra: Mapping[str, Any], windows: Sequence[str]
+) -> None:
+    """Gives each asset among the outlets one event a window."""
+    for outlet in outlets:
+        if isinstance(outlet, Asset):
+            told = context["outlet_events"][outlet]
+            told.extra = dict(extra)
+            if [*windows] != [context.get("partition_key")]:
+                told.add_partitions([*windows])
+
+
+class WindrowEventsOperator(BaseOperator):
+    """Tells the events of the windows that failed tasks before it have committed.
+
+    Airflow drops the events of a task that fails, also if it fails for one window of many.
+    """
+
+    def __init__(self, *, trigger_rule: str = "all_failed", **kwargs: Any) -> None:
+        """Takes the arguments of each operator of Airflow's, the assets as `outlets`."""
+        super().__init__(trigger_rule=trigger_rule, **kwargs)
+
+    def execute(self, context: Context) -> None:
+        """Tells them; skipped if there are none."""
+        ti, before = context["ti"], sorted(self.upstream_task_ids)
+        found = [each for each in ti.xcom_pull(task_ids=before, key=_COMMITTED) if each]
+        if not found:
+            raise AirflowSkipException("No window was committed.")
+        for extra, windows in found:
+            _tell(context, self.outlets, extra, windows)
 
 
 class WindrowCatchUpOperator(WindrowRunOperator):
@@ -197,7 +238,9 @@ class WindrowCatchUpOperator(WindrowRunOperator):
         named = self.window or context["params"].get("window")
         if not named:
             return ["run", self.spec, "--drain"]
-        return [self.verb, self.spec, "--window", named, "--keep-going"]
+        words = [self.verb, self.spec, "--window", named]
+        # a refused micro-batch blocks all later ones
+        return words if _BATCH.fullmatch(str(named)) else [*words, "--keep-going"]
 
 
 class WindrowCompleteSensor(WindrowOperator, BaseSensorOperator):

@@ -79,7 +79,7 @@ class Process:
                 raise
             log.join(5)
             document.seek(0)
-            return Ended(code, document_in(masked(document.read(), self._added)))
+            return Ended(code, document_in(document.read(), self._added))
 
     def _follow(self, say: Callable[[str], None]) -> None:
         assert self._process is not None
@@ -111,11 +111,24 @@ class Process:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-def document_in(text: str) -> Mapping[str, Any]:
-    """The document in what was printed: all of it, or nothing that can be used."""
+def unstartable(program: str, error: OSError) -> str:
+    """The sentence about a program that isn't there, or may not be run."""
+    return (
+        f"{program} can't be started on this worker: {error.strerror}. Give the place of windrow"
+        " there as `command`."
+    )
+
+
+def document_in(text: str, env: Mapping[str, str]) -> Mapping[str, Any]:
+    """The document in what was printed: all of it, or nothing that can be used.
+
+    Only the sentence of its error is masked, which is shown: a secret may occur in any number.
+    """
     with suppress(ValueError):
         document = json.loads(text)
         if isinstance(document, dict):
+            if message := document.get("error", {}).get("message"):
+                document["error"]["message"] = masked(message, env)
             return document
     return {}
 
@@ -158,7 +171,8 @@ _COUNTS = {
 def keys(document: Mapping[str, Any]) -> list[str]:
     """The windows of a run's document, as windrow and Airflow's partitions name them."""
     starts = [
-        each["committed"]["receipt"]["plan"]["window"]["start"] for each in document["windows"]
+        each["committed"]["receipt"]["plan"]["window"]["start"]
+        for each in document.get("windows", [])
     ]
     return [f"batch-{at:09d}" if isinstance(at, int) else str(at) for at in starts]
 

@@ -11,7 +11,15 @@ from typing import Any
 from airflow.sdk import BaseHook
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from windrow_airflow.process import TOO_EARLY, UNREACHABLE, document_in, masked, variables
+from windrow_airflow.process import (
+    TOO_EARLY,
+    UNREACHABLE,
+    WRONG_SPEC,
+    document_in,
+    masked,
+    unstartable,
+    variables,
+)
 
 
 class WindrowCompleteTrigger(BaseTrigger):
@@ -43,22 +51,34 @@ class WindrowCompleteTrigger(BaseTrigger):
         if self.kafka_conn_id is not None:
             connection = await BaseHook.aget_connection(self.kafka_conn_id)
             found = variables(connection.extra_dejson)
-        code = TOO_EARLY
+        code, error, added = TOO_EARLY, dict[str, Any](), {**found, **self.env}
         while code in {TOO_EARLY, UNREACHABLE}:
             await asyncio.sleep(self.seconds)
-            code, text = await self._ask({**os.environ, **found, **self.env})
-        text = masked(text, {**found, **self.env})  # events are kept in Airflow's database
-        yield TriggerEvent({"code": code, "document": document_in(text)})
+            try:
+                code, error = await self._ask(added)
+            except OSError as failed:
+                code, error = WRONG_SPEC, {"message": unstartable(self.words[0], failed)}
+        # the error alone: events are kept in Airflow's database
+        yield TriggerEvent({"code": code, "document": {"error": error}})
 
-    async def _ask(self, env: Mapping[str, str]) -> tuple[int, str]:
-        pipe = asyncio.subprocess.PIPE
+    async def _ask(self, added: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+        """Asks once, its log in the task's; returns the exit code, and the document's error."""
+        pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         asked = await asyncio.create_subprocess_exec(
-            *self.words, "--json", env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe
+            *self.words,
+            "--json",
+            env={**os.environ, **added},
+            stdin=none,
+            stdout=pipe,
+            stderr=pipe,
         )
         try:
-            out, _ = await asked.communicate()
+            out, log = await asked.communicate()
         finally:
             if asked.returncode is None:  # the task was cancelled meanwhile
                 with suppress(ProcessLookupError):
                     asked.kill()
-        return asked.returncode or 0, out.decode(errors="replace")
+        for line in log.decode(errors="replace").splitlines():
+            self.log.info("%s", masked(line, added))
+        document = document_in(out.decode(errors="replace"), added)
+        return asked.returncode or 0, document.get("error", {})

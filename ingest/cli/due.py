@@ -14,9 +14,6 @@ from windrow.ingest.errors import counted, first_few
 from windrow.ingest.runner.due import closed_windows, due, refused_windows
 from windrow.ingest.runner.ownership import refuse_other_table
 
-OLDER = 1_000
-"""How many older windows than those of a schedule are looked at."""
-
 
 class Due(msgspec.Struct, frozen=True):
     """The document of `due`: windows by their starts, the oldest first.
@@ -39,14 +36,13 @@ def show_due(output: Output, path: Path) -> None:
     """
     spec = load_spec(path)
     pipeline = assemble.assemble_to_look(spec)
-    now, refused = pipeline.now(), refused_windows(pipeline.ledger, spec)
-    windows, recent = closed_windows(spec, now, OLDER), closed_windows(spec, now)
-    committed = pipeline.sink.committed(windows)
+    earlier, windows = closed_windows(spec, pipeline.now())
+    committed = pipeline.sink.committed([*earlier, *windows])
     if not committed:
         refuse_other_table(pipeline)
-    older = [one for one in windows[: len(windows) - len(recent)] if one not in committed]
-    found = (*due(spec, recent, committed, refused), older)
-    shown = Due(spec.id, *(tuple(one.key for one in some) for some in found))
+    found, refused = due(spec, windows, committed, refused_windows(pipeline.ledger, spec))
+    older = [one for one in earlier if one not in committed]
+    shown = Due(spec.id, *(tuple(one.key for one in some) for some in (found, refused, older)))
     notes = []
     if shown.refused:
         behind = " Those behind the first one can only follow in order." if spec.in_order else ""

@@ -28,12 +28,17 @@ SPAN = timedelta(days=2)
 left to a backfill.
 """
 
+OLDER = 1_000
+"""How many windows before these are looked at, to tell that they aren't committed."""
+
 _CODE_FILE = re.compile(r'"([^"]+\.(?:py|avsc|proto|desc|pb|binpb))(?::\w+)?"')
 """A file that decides how messages are read, in the JSON of a spec's sections."""
 
 
-def closed_windows(spec: PipelineSpec, now: datetime, older: int = 0) -> list[Window]:
-    """The windows that a schedule looks at, and so many older ones, in the order of time.
+def closed_windows(spec: PipelineSpec, now: datetime) -> tuple[list[Window], list[Window]]:
+    """The windows that a schedule looks at, behind the `OLDER` ones before them.
+
+    Both are in the order of time.
 
     Raises:
         SpecError: the pipeline has micro-batches.
@@ -47,8 +52,9 @@ def closed_windows(spec: PipelineSpec, now: datetime, older: int = 0) -> list[Wi
         )
     newest = now - window.delay
     count = max(LEAST, len(labels_between(window.grid, newest - SPAN, newest)))
-    labels = labels_back(window.grid, newest, count + older + 1)
-    return [Window(spec.id, *pair) for pair in pairwise(labels) if pair[0] >= window.start]
+    labels = labels_back(window.grid, newest, count + OLDER + 1)
+    found = [Window(spec.id, *pair) for pair in pairwise(labels) if pair[0] >= window.start]
+    return found[:-count], found[-count:]
 
 
 def due(
@@ -99,7 +105,7 @@ def requested_windows(pipeline: Pipeline, request: str, named: Sequence[Window])
         SpecError: the pipeline has micro-batches.
     """
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
-    windows = closed_windows(spec, pipeline.now())
+    _, windows = closed_windows(spec, pipeline.now())
     committed = sink.committed(windows)
     found, _ = due(spec, windows, committed, refused_windows(ledger, spec))
     since = ledger.assigned(spec.id, request)

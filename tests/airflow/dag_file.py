@@ -17,7 +17,8 @@ PIPELINES = os.environ["PIPELINES"]
 HOW = {"command": [sys.executable, os.environ["STUB"]]}
 NOW = {"retry_delay": timedelta(0)}
 
-globals().update(dags_from(PIPELINES, **HOW, kafka_conn_id="kafka_prod", default_args=NOW))
+MORE = {"default_args": NOW, "params": {"mine": 1}, "tags": ["team"]}
+globals().update(dags_from(PIPELINES, **HOW, kafka_conn_id="kafka_prod", **MORE))
 
 with DAG("range", schedule=None):
     WindrowCatchUpOperator(

@@ -10,6 +10,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 
@@ -17,25 +18,53 @@ def loaded(dags: dict[str, Any], broken: Path) -> dict[str, Any]:
     """What the DAGs are, which modules they needed, and what is said of mistakes."""
     from windrow_airflow import dags_from
 
-    mistakes = {}
+    mistakes, alone = {}, {}
     for folder in broken.iterdir():
         try:
-            dags_from(folder)
+            some = dags_from(folder)
         except ValueError as error:
             mistakes[folder.name] = str(error)
+        else:
+            alone[folder.name] = imported(some)
     return {
+        "alone": alone,
+        "ticks": ticks(dags["orders"].get_task("run")),
         "dags": {
             name: [
                 getattr(dag.timetable, "expression", ""),
                 str(dag.start_date),
                 sorted(dag.tags),
                 dag.catchup,
+                getattr(dag.timetable, "run_offset", None),
+                sorted(dag.params),
             ]
             for name, dag in dags.items()
         },
         "modules": sorted({name.partition(".")[0] for name in sys.modules}),
         "mistakes": mistakes,
     }
+
+
+def imported(dags: dict[str, Any]) -> list[Any]:
+    """The ids of DAGs that Airflow's processor takes, and its import errors by file."""
+    import structlog
+    from airflow.dag_processing.processor import _serialize_dags
+
+    bag: Any = SimpleNamespace(dags=dags)
+    good, errors = _serialize_dags(bag, structlog.get_logger())
+    return [sorted(each.dag_id for each in good), errors]
+
+
+def ticks(task: Any) -> dict[str, list[str]]:
+    """The words and the request of a task, by the kind of its run and how often it was cleared."""
+    found = {}
+    for kind, cleared in (("scheduled", 0), ("scheduled", 1), ("manual", 0), ("backfill", 0)):
+        ti = SimpleNamespace(dag_id="d", run_id="r", task_id="run", map_index=-1)
+        run = SimpleNamespace(run_type=kind, clear_number=cleared)
+        context = {"params": {}, "partition_key": "KEY", "dag_run": run, "ti": ti}
+        task.verb = "run"
+        found[f"{kind} {cleared}"] = [*task.words(context), task.request(context)]
+    return found
 
 
 def run(dag: Any, conf: str) -> dict[str, Any]:
@@ -48,7 +77,8 @@ def run(dag: Any, conf: str) -> dict[str, Any]:
     at = datetime(2026, 1, 5, 8, tzinfo=UTC) if dag.dag_id == "interval" else None
     done = dag.test(logical_date=at, run_conf=json.loads(conf or "{}"))
     with settings.Session() as session:
-        (task,) = done.get_task_instances(session=session)
+        tasks = {task.task_id: task for task in done.get_task_instances(session=session)}
+        task = tasks.pop("run", None) or tasks.pop("wait")
         of_run = {"dag_id": done.dag_id, "run_id": done.run_id}
         returned = session.scalar(select(XComModel).filter_by(**of_run, key="return_value"))
         events = session.scalars(
@@ -59,6 +89,7 @@ def run(dag: Any, conf: str) -> dict[str, Any]:
             "run": str(done.state),
             "task": str(task.state),
             "tries": task.try_number,
+            "others": {name: str(other.state) for name, other in tasks.items()},
             "returned": returned and XComModel.deserialize_value(returned),
             "events": sorted(([each.partition_key, each.extra] for each in events), key=str),
         }

@@ -27,6 +27,7 @@ from tests.airflow.world import (
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
+TAGS = ["shop", "team", "windrow"]
 CONF = json.dumps({"window": NINE})
 RUNS = [
     f"orders={CONF}",
@@ -38,8 +39,10 @@ RUNS = [
     "replaced=" + json.dumps({"window": NINE, "on_committed": "replace"}),
     "impatient",
     "range",
+    f"mixed={CONF}",
     "batches",
     "batches",
+    "batches=" + json.dumps({"window": "batch-000000007"}),
     "waits_complete",
     "waits_lost",
     "nowhere",
@@ -66,7 +69,8 @@ class Ran:
         self.spec["quarters"] = pipeline(
             home,
             "quarters",
-            window="""{grid: '{{ env.GRID }}', start: "{{ env('NONE', '2026-01-05T00:15Z') }}"}""",
+            window="""{grid: '{{ env.GRID }}', start: "{{ env('NONE', '2026-01-05T00:15Z') }}",
+            delay: 30m}""",
         )
         for name, files in BROKEN.items():
             for file, content in files.items():
@@ -106,6 +110,7 @@ ANSWERS: dict[str, list[Any]] = {
     "killed": [{**failed(130), "killed": True}, failed(130), committed(NINE)],
     "early": [failed(4, until="2026-01-05T10:05:00Z"), committed(NINE)],
     "replaced": [committed(NINE)],
+    "mixed": [{**failed(1), "document": committed(NINE, TEN)["document"] | failed(1)["document"]}],
     "open": [failed(4)],
     "hours": [committed(NINE, TEN)],
     "complete": [failed(4), failed(3), {"document": {}}],
@@ -121,6 +126,17 @@ BROKEN = {
     "no-zone": {"a": GOOD + "{grid: daily, start: '2026-01-05T00:00:00'}"},
     "no-window": {"a": "id: x\nwindow: 7"},
     "no-id": {"a": "id: a b\nwindow: {grid: batch}"},
+    "no-cron": {"a": GOOD + "{grid: '61 * * * *', start: 2026-01-05T00:00:00Z}"},
+    "no-variable": {"a": GOOD.replace("x", "'pay_{{ env.NOT_SET }}'", 1) + "{grid: batch}"},
+    "one-file": {"a": GOOD + "{grid: batch}\n---\n" + GOOD + "{grid: batch}"},
+    "beside": {
+        "good": "type: shop.components.BankTable\nattributes: {id: yes, source: {topic: "
+        + "t" * 120
+        + "}, window: {grid: hourly, start: 2026-01-05T00:00:00Z}}",
+        "bad": GOOD.replace("x", "bad", 1) + "{grid: [",
+        "tables/t/_window=7": GOOD + "{",
+        "other": "type: other.Component\nattributes: {window: {grid: hourly}}",
+    },
     "twice": {"a": GOOD + "{grid: batch}", "b": GOOD + "{grid: batch}"},
 }
 """Folders that are no pipelines, or have mistakes: what each file in them holds."""
@@ -155,6 +171,7 @@ def test_a_window_is_committed(ran: Ran) -> None:
     receipts = f"windrow show {ran.spec['orders']}"
     assert run["events"] == [[NINE, summary | {"receipts": receipts}]]
     asked = calls(ran.spec["orders"])[0]
+    assert run["others"] == {"events": "skipped", "done": "success"}
     verb, spec, *words = asked["words"]
     assert (verb, spec, words[:2]) == ("run", str(ran.spec["orders"]), ["--window", NINE])
     assert words[3].startswith("orders manual__")
@@ -225,10 +242,39 @@ def test_several_windows_in_one_task(ran: Ran) -> None:
         f"{NINE}/{TEN}",
         "--keep-going",
     ]
-    first, second = (run for run in ran.runs if run["dag"] == "batches")
+    first, second, named = (run for run in ran.runs if run["dag"] == "batches")
+    words = calls(ran.spec["batches"])[2]["words"]
+    assert (words[2:4], "--keep-going" in words) == (["--window", "batch-000000007"], False)
+    assert named["task"] == "skipped"
     assert [key for key, _ in first["events"]] == ["batch-000000007", "batch-000000008"]
     assert calls(ran.spec["batches"])[0]["words"][2] == "--drain"
     assert (second["run"], second["task"], second["events"]) == ("success", "skipped", [])
+
+
+def test_windows_beside_a_refused_one_have_their_events(ran: Ran) -> None:
+    """A task that fails for one window has an event for each that it has committed, by the task
+    behind it; the run fails all the same.
+    """
+    run = ran.of("mixed")
+    assert (run["run"], run["task"], run["tries"]) == ("failed", "failed", 1)
+    assert run["others"] == {"events": "success", "done": "upstream_failed"}
+    assert [(key, extra["rows"]) for key, extra in run["events"]] == [(NINE, 20), (TEN, 20)]
+    assert ran.of("refused")["others"] == {"events": "skipped", "done": "upstream_failed"}
+
+
+def test_a_tick_runs_what_is_due(ran: Ran) -> None:
+    """A scheduled run asks for all that is due; one by hand, of a backfill or cleared runs its own
+    key alone. A cleared run is a request of its own, so that a replacement replaces.
+    """
+    found = ran.found["ticks"]
+    assert {name: "--due" in words for name, words in found.items()} == {
+        "scheduled 0": True,
+        "scheduled 1": False,
+        "manual 0": False,
+        "backfill 0": False,
+    }
+    assert found["scheduled 0"][-1] == "d r run -1"
+    assert found["scheduled 1"][-1] == "d r run -1 1"
 
 
 def test_a_replacement_is_asked_for_by_a_param(ran: Ran) -> None:
@@ -257,8 +303,10 @@ def test_one_dag_a_pipeline(ran: Ran) -> None:
         "quarters": "*/15 * * * *",
         "batches": "*/5 * * * *",
     }
-    assert dags["orders"][1:] == ["2026-01-05 00:00:01+00:00", ["shop", "windrow"], False]
-    assert dags["quarters"][1:] == ["2026-01-05 00:15:01+00:00", ["shop", "windrow"], False]
+    params = ["mine", "on_committed", "window"]
+    assert dags["orders"][1:] == ["2026-01-05 00:00:01+00:00", TAGS, False, -1, params]
+    assert dags["quarters"][1:] == ["2026-01-05 00:45:01+00:00", TAGS, False, -3, params]
+    assert dags["batches"][2:] == [TAGS, False, None, ["mine"]]
     assert not {"windrow", "confluent_kafka", "pyspark", "dagster"} & {*ran.found["modules"]}
 
 
@@ -271,9 +319,23 @@ def test_one_dag_a_pipeline(ran: Ran) -> None:
         ("no-zone", "window.start: 2026-01-05T00:00:00 has no time zone"),
         ("no-window", "a/defs.yaml: no DAG can be made of it"),
         ("no-id", "a/defs.yaml: no DAG can be made of it"),
+        ("no-cron", "a/defs.yaml: no DAG can be made of it: window.grid: '61 * * * *' is no cron"),
+        ("no-variable", "a/defs.yaml: no DAG can be made of it: a variable of 'pay_{{ env.NOT_"),
+        ("one-file", "a/defs.yaml: no DAG can be made of it: it has 2 documents"),
         ("twice", "b/defs.yaml: the pipeline x is in another file, too"),
     ],
 )
 def test_mistakes_name_their_file(ran: Ran, name: str, says: str) -> None:
     """A pipeline of which no DAG can be made is an import error that says which, and why."""
     assert says in ran.found["mistakes"][name]
+
+
+def test_a_mistake_takes_no_other_pipeline_along(ran: Ran) -> None:
+    """Beside others a file with a mistake is an import error of its own; a subclass of windrow's
+    component has a DAG, whatever the length of its topic; folders of tables aren't searched.
+    """
+    good, errors = ran.found["alone"]["beside"]
+    assert good == ["yes"]
+    [(file, said)] = errors.items()
+    assert file.endswith("beside/bad/defs.yaml")
+    assert f"{file}: no DAG can be made of it: ParserError: while parsing" in said

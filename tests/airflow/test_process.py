@@ -54,6 +54,15 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
     assert (said, ended.said) == (["with ***"], "windrow ended with exit code 1: It is ***.")
 
 
+@pytest.mark.parametrize("secret", ["123456", "receipt", "2026-", "windows"])
+def test_a_secret_within_the_document_changes_nothing(tmp_path: Path, secret: str) -> None:
+    """A secret may occur in numbers, names and instants of the document, which is read as it is."""
+    answer = committed(NINE)
+    answer["document"]["windows"][0]["committed"]["receipt"]["counts"]["rows"] = 123456
+    ended = process(pipeline(tmp_path, "shop", answer), KAFKA_SASL_PASSWORD=secret).run(print)
+    assert (keys(ended.document), summary(ended.document)["rows"]) == ([NINE], 123456)
+
+
 def test_failures_in_words(tmp_path: Path) -> None:
     """The sentence of windrow's error is passed on; of a bug, which has none, its kind."""
     ended = process(pipeline(tmp_path, "shop", failed(1))).run(print)
@@ -65,7 +74,7 @@ def test_failures_in_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"windows": [', "null"])
 def test_rubbish_is_no_document(text: str) -> None:
     """What isn't one whole document counts as none."""
-    assert document_in(text) == {}
+    assert document_in(text, {}) == {}
 
 
 def test_a_program_that_is_not_there() -> None:

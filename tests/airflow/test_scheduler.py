@@ -110,6 +110,62 @@ def place(tmp_path: Path, kafka: str, spark_server: str) -> tuple[Path, Path, Op
     return home, spec, held
 
 
+MINUTES = """\
+from windrow_airflow import dags_from
+
+globals().update(dags_from(
+    "{pipelines}", command="{windrow}", options=["--connect", "{server}"], kafka_conn_id="kafka_prod"
+))
+"""
+
+
+def test_a_delay_beyond_the_grid_leaves_out_no_window(
+    tmp_path: Path,
+    database: str,
+    kafka: str,
+    spark_server: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a grid of a minute with a delay of two and a half, a scheduler's ticks commit each window
+    once it is closed, from the first on, with an event under each one's key; but not the one that
+    is refused, whose run fails, and which no later tick reads again.
+    """
+    start = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=8)
+    names = [instant(start + timedelta(minutes=n)) for n in range(20)]
+    topic, home = create_topic(kafka, 1), tmp_path / "airflow"
+    first = int(start.timestamp() * 1000)
+    produce(kafka, topic, [Put(b'{"id": 1, "name": "x"}', first + n * 30_000) for n in range(16)])
+    produce(kafka, topic, [Put(b"poison", first + 3 * 60_000 + n) for n in range(9)])
+    spec = home / "pipelines" / "real" / "defs.yaml"
+    spec.parent.mkdir(parents=True)
+    window = f"{{grid: '* * * * *', start: {names[0]}, delay: 150s, max_wait: 0s}}"
+    lines = SPEC.replace("TOPIC", topic).splitlines()
+    spec.write_text(
+        "\n".join(f"  window: {window}" if "window:" in line else line for line in lines)
+    )
+    shutil.copy(HERE.parent / "integration" / "things.py", spec.parent)
+    (home / "dags").mkdir()
+    text = MINUTES.replace("{pipelines}", str(home / "pipelines"))
+    text = text.replace("{windrow}", WINDROW).replace("{server}", spark_server)
+    (home / "dags" / "file.py").write_text(text)
+    connection = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": kafka}})
+    with standalone(home, database, AIRFLOW_CONN_KAFKA_PROD=connection) as airflow:
+        # two ticks behind the first one are enough for the timetable to have left some out
+        until(lambda: list(states(airflow).values()).count("success") >= 3, "three green runs", 900)
+        ran = states(airflow)
+        events = airflow.call("GET", "assets/events?limit=100&source_dag_id=things")
+    told = {each["partition_key"] for each in events["asset_events"]}
+    windows = committed_windows(spec, kafka, monkeypatch, empty=True)
+    last = max(name for name, state in ran.items() if state == "success")
+    due = {name for name in names if name <= last}
+    assert due - {*windows} == {names[3]}
+    assert due - told == {names[3]}
+    assert {generation for _, generation in windows.values()} == {0}
+    assert "failed" in ran.values(), "the run that found the refused window"
+    refused = [path for path in (home / "logs").rglob("*.log") if "poison" in path.read_text()]
+    assert refused == [], "no payload in a log"
+
+
 def states(airflow: Standalone, dag: str = "things") -> dict[str, str]:
     """The states of a DAG's runs, by partition key."""
     return {name: run["state"] for name, run in airflow.runs(dag).items()}
@@ -174,7 +230,7 @@ def test_a_backfill_is_exactly_once(
 
 
 def committed_windows(
-    spec: Path, kafka: str, monkeypatch: pytest.MonkeyPatch
+    spec: Path, kafka: str, monkeypatch: pytest.MonkeyPatch, *, empty: bool = False
 ) -> dict[str, tuple[int, int]]:
     """The rows of the table by window, counted there, and the generation of the receipt."""
     from deltalake import DeltaTable
@@ -183,5 +239,5 @@ def committed_windows(
     table = DeltaTable(spec.parent / "things").to_pyarrow_table(columns=["_window"])
     rows = Counter(table["_window"].to_pylist())
     receipts = [one.receipt for one in read_receipts(open_pipeline(load_spec(spec)))]
-    assert set(rows) == {receipt.window.key for receipt in receipts}
+    assert empty or set(rows) == {receipt.window.key for receipt in receipts}
     return {each.window.key: (rows[each.window.key], each.generation) for each in receipts}

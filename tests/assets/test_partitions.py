@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from windrow.assets.partitions import (
     OFTEN,
     crons_of,
-    earlier,
     key_of,
     key_ranges,
     partition_key,
@@ -68,7 +67,7 @@ def spec(grid: str, delay: timedelta = timedelta(minutes=5)) -> PipelineSpec:
 
 def closed(grid: str, delay: timedelta, now: datetime) -> list[str]:
     """The keys of the windows that a tick looks at."""
-    return [partition_key(spec(grid), one) for one in closed_windows(spec(grid, delay), now)]
+    return [partition_key(spec(grid), one) for one in closed_windows(spec(grid, delay), now)[1]]
 
 
 def starts_of(grid: str, count: int) -> list[datetime]:
@@ -127,20 +126,6 @@ def test_closed_windows_are_the_newest_closed_ones(
         at = after(grid, at)
         recent += at > now - delay - SPAN
     assert closed(grid, delay, now) == every[-max(LEAST, recent) :]
-
-
-@given(GRIDS, st.integers(0, 150), st.sets(st.integers(0, 150)))
-def test_earlier_windows_are_counted_as_they_are_listed(
-    grid: str, number: int, numbers: set[int]
-) -> None:
-    """How many windows before one are not done is what listing them one by one gives,
-    whatever is done after it.
-    """
-    keys = [key_of(window(grid), start) for start in starts_of(grid, 151)]
-    done = {keys[n] for n in numbers}
-    assert earlier(window(grid), keys[number], done) == len(
-        [key for key in keys[:number] if key not in done]
-    )
 
 
 @given(st.sampled_from(DAILY_CRONS), DELAYS, st.integers(0, 100))
