@@ -58,6 +58,14 @@ for name in ("complete", "lost"):
             **HOW,
         )
 
+with DAG("real", schedule=None):
+    WindrowRunOperator(
+        task_id="run",
+        spec=f"{PIPELINES}/orders/defs.yaml",
+        window="2026-01-05T09:00:00Z",
+        command=os.environ["WINDROW"],
+    )
+
 with DAG("nowhere", schedule=None):
     WindrowRunOperator(
         task_id="run", spec="defs.yaml", window="2026-01-05T09:00:00Z", command="/no/windrow"

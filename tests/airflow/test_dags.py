@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ RUNS = [
     "waits_complete",
     "waits_lost",
     "nowhere",
+    "real",
     "interval",
     "aimless",
 ]
@@ -57,7 +59,8 @@ class Ran:
     def __init__(self, home: Path) -> None:
         install()
         self.home = home
-        env = environment(home, GRID="*/15 * * * *")
+        windrow = str(Path(sys.executable).parent / "windrow")
+        env = environment(home, GRID="*/15 * * * *", WINDROW=windrow)
         self.spec = {name: pipeline(home, name, *answers) for name, answers in ANSWERS.items()}
         self.spec["batches"] = pipeline(
             home,
@@ -199,6 +202,7 @@ def test_a_connection_is_in_the_environment(ran: Ran) -> None:
         ("waits_complete", "success", 1),
         ("waits_lost", "failed", 1),
         ("nowhere", "failed", 1),
+        ("real", "failed", 1),
         ("aimless", "failed", 1),
     ],
 )
@@ -231,6 +235,9 @@ def test_why_it_failed_is_the_exceptions_text(ran: Ran) -> None:
     """Airflow shows an exception's text: it is windrow's sentence, or says what Airflow lacks."""
     assert "AirflowFailException: windrow ended with exit code 1: It is 1. Do this." in ran.log
     assert "/no/windrow can't be started on this worker: No such file or directory" in ran.log
+    assert "windrow ended with exit code 2: 3 mistakes in" in ran.log, (
+        "the real command's own words"
+    )
     assert "This run names no window: it has no partition key" in ran.log
 
 

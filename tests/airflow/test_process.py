@@ -63,6 +63,34 @@ def test_a_secret_within_the_document_changes_nothing(tmp_path: Path, secret: st
     assert (keys(ended.document), summary(ended.document)["rows"]) == ([NINE], 123456)
 
 
+def test_a_secret_within_another_is_masked_with_it(tmp_path: Path) -> None:
+    """Of two secrets that begin alike the longer one leaves no rest."""
+    said = list[str]()
+    spec = pipeline(tmp_path, "shop", {**committed(NINE), "says": ["{KAFKA_SASL_PASSWORD}."]})
+    process(spec, KAFKA_A_TOKEN=SECRET[:9], KAFKA_SASL_PASSWORD=SECRET).run(said.append)
+    assert said == ["***."]
+
+
+def test_each_count_has_its_name() -> None:
+    """What was read, lost or late is told under its own name."""
+    counts = {"read": 1, "rows": 2, "dead": 3, "skipped": 4, "late": 5}
+    document = committed(NINE)["document"]
+    document["windows"][0]["committed"]["receipt"]["counts"] = counts
+    names = ("messages", "rows", "dead_letters", "skipped", "late")
+    assert [summary(document)[name] for name in names] == [1, 2, 3, 4, 5]
+
+
+def test_what_is_added_comes_before_what_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection's properties win over variables of the worker."""
+    monkeypatch.setenv("KAFKA_X", "of the worker")
+    said = list[str]()
+    spec = pipeline(tmp_path, "shop", {**committed(NINE), "says": ["{KAFKA_X}"]})
+    process(spec, KAFKA_X="of the connection").run(said.append)
+    assert said == ["of the connection"]
+
+
 def test_failures_in_words(tmp_path: Path) -> None:
     """The sentence of windrow's error is passed on; of a bug, which has none, its kind."""
     ended = process(pipeline(tmp_path, "shop", failed(1))).run(print)

@@ -114,7 +114,8 @@ MINUTES = """\
 from windrow_airflow import dags_from
 
 globals().update(dags_from(
-    "{pipelines}", command="{windrow}", options=["--connect", "{server}"], kafka_conn_id="kafka_prod"
+    "{pipelines}",
+    command="{windrow}", options=["--connect", "{server}"], kafka_conn_id="kafka_prod",
 ))
 """
 
@@ -134,8 +135,9 @@ def test_a_delay_beyond_the_grid_leaves_out_no_window(
     names = [instant(start + timedelta(minutes=n)) for n in range(20)]
     topic, home = create_topic(kafka, 1), tmp_path / "airflow"
     first = int(start.timestamp() * 1000)
-    produce(kafka, topic, [Put(b'{"id": 1, "name": "x"}', first + n * 30_000) for n in range(16)])
-    produce(kafka, topic, [Put(b"poison", first + 3 * 60_000 + n) for n in range(9)])
+    puts = [Put(b'{"id": 1, "name": "x"}', first + n * 30_000) for n in range(16)]
+    puts[7:7] = [Put(b"poison", first + 3 * 60_000 + n) for n in range(9)]
+    produce(kafka, topic, puts)
     spec = home / "pipelines" / "real" / "defs.yaml"
     spec.parent.mkdir(parents=True)
     window = f"{{grid: '* * * * *', start: {names[0]}, delay: 150s, max_wait: 0s}}"

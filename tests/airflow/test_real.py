@@ -1,0 +1,72 @@
+"""The real `windrow` as Airflow's tasks start it: what they read in its document."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.airflow.world import ROOT, SECRET
+from tests.kafka.produce import Put, create_topic, produce
+from windrow import load_spec, open_pipeline, read_receipts
+from windrow.ingest.model.label import instant
+from windrow_airflow.process import Ended, Process, keys, summary
+
+pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.spark]
+
+START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=5)
+SPEC = """\
+id: things
+source: {bootstrap_servers: "{{ env.KAFKA_BOOTSTRAP_SERVERS }}", topic: TOPIC}
+window: {grid: hourly, start: START, delay: 0s, max_wait: 0s}
+decode: {schema: "things.py:Thing"}
+sink: {kind: delta, path: ./things}
+"""
+
+
+def hour(n: int) -> str:
+    return instant(START + timedelta(hours=n))
+
+
+def test_a_tick_commits_what_is_due(
+    tmp_path: Path, kafka: str, spark_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tick's command commits all hours but the refused one, and its document names them, with
+    their counts; the next tick reports its own hour; the refused one is told by its own run.
+    """
+    topic = create_topic(kafka)
+    first = int(START.timestamp() * 1000)
+    puts = [Put(b'{"id": 1, "name": "x"}', first + n * 1_200_000) for n in range(15)]
+    puts[4:4] = [Put(b"poison", first + 3_600_001) for _ in range(9)]
+    produce(kafka, topic, puts)
+    shutil.copy(ROOT / "tests" / "integration" / "things.py", tmp_path)
+    spec = tmp_path / "things.yaml"
+    spec.write_text(SPEC.replace("TOPIC", topic).replace("START", hour(0)))
+    said = list[str]()
+
+    def run(window: str, *options: str) -> Ended:
+        windrow = str(Path(sys.executable).parent / "windrow")
+        words = [windrow, "run", str(spec), "--window", window, "--connect", spark_server]
+        env = {"KAFKA_BOOTSTRAP_SERVERS": kafka, "KAFKA_SASL_PASSWORD": SECRET}
+        return Process([*words, *options], env).run(said.append)
+
+    ended = run(hour(4), "--due", "--request", "tick")
+    assert (ended.code, keys(ended.document)) == (1, [hour(n) for n in (0, 2, 3, 4)])
+    assert hour(1) in ended.said
+    assert any("Reading" in line for line in said), "its log"
+    found = summary(ended.document)
+    assert (found["pipeline"], found["windows"], found["recovered"]) == ("things", 4, 0)
+    assert (found["messages"], found["rows"], found["dead_letters"]) == (12, 12, 0)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", kafka)
+    receipts = [one.receipt for one in read_receipts(open_pipeline(load_spec(spec)))]
+    assert sorted(receipt.window.key for receipt in receipts) == keys(ended.document)
+
+    ended = run(hour(4), "--due")
+    assert (ended.code, keys(ended.document)) == (0, [hour(4)])
+    assert summary(ended.document)["recovered"] == 1
+    assert (run(hour(1)).code, keys(run(hour(1)).document)) == (1, [])
+    early = run(hour(5), "--due")
+    assert (early.code, early.document["error"]["until"]) == (4, hour(6))
