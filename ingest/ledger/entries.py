@@ -46,7 +46,7 @@ from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.refusal import Refusal
+from windrow.ingest.model.refused_window import RefusedWindow
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -129,7 +129,7 @@ PINS = Kind[tuple[Window, int], tuple[Pin, ...]](
 )
 """The versions that the lookups of a window's generation ask."""
 
-REFUSAL = Kind[Window, Refusal]("refusal", _window, Refusal)
+REFUSED = Kind[Window, RefusedWindow]("refused", _window, RefusedWindow)
 RECEIPT = Kind[Window, Receipt]("receipt", _window, Receipt)
 RECEIPT_TEXT = Kind[Window, msgspec.Raw]("receipt", _window, msgspec.Raw)
 """The same entries, as the text that the sink has."""

@@ -25,7 +25,7 @@ from windrow.ingest.ledger.entries import (
     REBASE,
     RECEIPT,
     RECEIPT_TEXT,
-    REFUSAL,
+    REFUSED,
     SCHEMA,
     SINK,
     STOP,
@@ -39,7 +39,7 @@ from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.refusal import Refusal
+from windrow.ingest.model.refused_window import RefusedWindow
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.tiling import clamped
 from windrow.ingest.model.window import Window
@@ -198,13 +198,13 @@ class SqlLedger:
         with self._reading(pipeline_id) as entries:
             return entries.get(MICRO_BATCH, request)
 
-    def refuse(self, refusal: Refusal) -> None:
-        with self.writing(refusal.window.pipeline) as entries:
-            entries.put(REFUSAL, refusal.window, refusal)
+    def refuse(self, refused: RefusedWindow) -> None:
+        with self.writing(refused.window.pipeline) as entries:
+            entries.put(REFUSED, refused.window, refused)
 
-    def refusals(self, pipeline_id: str) -> list[Refusal]:
+    def refused(self, pipeline_id: str) -> list[RefusedWindow]:
         with self._reading(pipeline_id) as entries:
-            return entries.highest(REFUSAL)
+            return entries.highest(REFUSED)
 
     def frozen_stop(self, pipeline_id: str, position: Initializer) -> FrozenStop | None:
         with self._reading(pipeline_id) as entries:
@@ -262,7 +262,7 @@ class SqlLedger:
             if known is None or also_older or known.generation <= receipt.generation:
                 raw = msgspec.Raw((written or to_json(receipt)).encode())
                 entries.put(RECEIPT_TEXT, receipt.window, raw)
-            entries.remove(REFUSAL, receipt.window)
+            entries.remove(REFUSED, receipt.window)
 
     def written(self, window: Window) -> str | None:
         with self._reading(window.pipeline) as entries:

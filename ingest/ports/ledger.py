@@ -15,7 +15,7 @@ from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.refusal import Refusal
+from windrow.ingest.model.refused_window import RefusedWindow
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -107,10 +107,10 @@ class Ledger(Protocol):
     def put_pause(self, pipeline_id: str, pause: Pause) -> Pause:
         """Records a pause, or its end, unless its number has a record; returns the recorded one."""
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refused: RefusedWindow) -> None:
         """Records that a window was refused, in place of an earlier refusal."""
 
-    def refusals(self, pipeline_id: str) -> list[Refusal]:
+    def refused(self, pipeline_id: str) -> list[RefusedWindow]:
         """The refused windows that weren't committed since, in window order."""
 
     def frozen_stop(self, pipeline_id: str, position: Initializer) -> FrozenStop | None:

@@ -17,7 +17,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.errors import RefusedError, SpecError, WindrowError
 from windrow.ingest.model.grid import labels_back, labels_between
-from windrow.ingest.model.refusal import Refusal
+from windrow.ingest.model.refused_window import RefusedWindow
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.runner.context import Pipeline, written_by
@@ -76,7 +76,7 @@ def due(
 
 def refused_windows(ledger: Ledger, spec: PipelineSpec) -> set[Window]:
     """The windows whose refusals still count: plan, schema and version are the same."""
-    refusals = ledger.refusals(spec.id)
+    refusals = ledger.refused(spec.id)
     known = (schema_digest(spec), written_by()) if refusals else ()
     return {
         one.window
@@ -93,7 +93,7 @@ def record_refusal(pipeline: Pipeline, window: Window, error: RefusedError) -> N
     with suppress(WindrowError):
         if not error.of_setting and pipeline.sink.look(window) is None:
             digests = _plan_digest(pipeline.ledger, window), schema_digest(pipeline.spec)
-            pipeline.ledger.refuse(Refusal(window, *digests, written_by(), pipeline.now()))
+            pipeline.ledger.refuse(RefusedWindow(window, *digests, written_by(), pipeline.now()))
 
 
 def requested_windows(pipeline: Pipeline, request: str, named: Sequence[Window]) -> list[Window]:

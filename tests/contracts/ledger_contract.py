@@ -22,7 +22,7 @@ from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
-from windrow.ingest.model.refusal import Refusal
+from windrow.ingest.model.refused_window import RefusedWindow
 from windrow.ingest.model.source import AtTime, Earliest, FrozenStop, Given, Latest
 from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -453,18 +453,18 @@ class LedgerContract:
         """The newest refusal of each window is kept, in window order, until the window's receipt
         is recorded; another pipeline has its own.
         """
-        assert reopen().refusals(PIPELINE) == []
+        assert reopen().refused(PIPELINE) == []
         first, again, other = (
-            Refusal(window(hour), plan, "schema", "windrow 1", at(30))
+            RefusedWindow(window(hour), plan, "schema", "windrow 1", at(30))
             for hour, plan in ((3, ""), (3, "digest"), (1, ""))
         )
         for one in (first, other, again):
             reopen().refuse(one)
-        assert reopen().refusals(PIPELINE) == [other, again]
-        assert reopen().refusals("other") == []
+        assert reopen().refused(PIPELINE) == [other, again]
+        assert reopen().refused("other") == []
         reopen().record(receipt(2))
         reopen().record(receipt(3))
-        assert reopen().refusals(PIPELINE) == [other]
+        assert reopen().refused(PIPELINE) == [other]
 
     def test_a_frozen_plan_stays(self, reopen: Callable[[], Ledger]) -> None:
         """Of two runs that plan one window both use the first plan; another window or

@@ -9,7 +9,7 @@ import msgspec
 from windrow.ingest.model.window import Window
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedWindow(msgspec.Struct, frozen=True):
     """A record of the ledger: a window was refused for its data. Its next commit removes it.
 
     `plan`: the digest of the window's plan, empty if none was frozen. `schema`: the digest of
