@@ -107,11 +107,10 @@ def how_to_install(extra: str) -> str:
     index for the extra's packages only. An environment that uv made has no pip. That of a
     project with a uv.lock gets what the project names: `uv sync` removes everything else.
     """
-    project = Path(sys.prefix).parent
-    if (project / "uv.lock").is_file():
-        return f"In {project}: uv add 'windrow-ingest[{extra}]'"
-    pip = "pip" if find_spec("pip") else "uv pip"
-    return f"In windrow's environment: {pip} install 'windrow-ingest[{extra}]'"
+    project, pip = Path(sys.prefix).parent, "pip" if find_spec("pip") else "uv pip"
+    of_uv = (project / "uv.lock").is_file()
+    how = f"In {project}: uv add" if of_uv else f"In windrow's environment: {pip} install"
+    return f"{how} 'windrow-ingest[{extra}]'"
 
 
 class WindrowError(Exception):

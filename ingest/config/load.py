@@ -44,6 +44,24 @@ from windrow.ingest.settings.values import (
 )
 from windrow.ingest.sinks.kind import OnClusterSection
 
+_OF_ITS_SECTION = {
+    *("header", "headers", "key", "kind", "message", "mode", "name", "other", "partitions", "path"),
+    *(
+        "quote",
+        "records",
+        "rules",
+        "schema",
+        "spark",
+        "staging",
+        "start",
+        "table",
+        "tables",
+        "tags",
+    ),
+    *("timestamp", "topics", "unknown", "url", "value", "version", "zone"),
+}
+"""Keys whose name doesn't say what they are of: in another section it means something else."""
+
 _NAMING = ("source", "sink", "dead_letters")
 """The sections that may name a cluster of windrow.yaml."""
 
@@ -136,8 +154,8 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
 def _placed(mistake: Mistake, attributes: Mapping[str, Any]) -> Mistake:
     """Says of an unknown key which is another section's where it belongs."""
     *above, key = mistake.path
-    if above[1:]:
-        return mistake  # within a section's own parts, another section's key says nothing
+    if above[1:] or key in _OF_ITS_SECTION:
+        return mistake  # another section's key of this name says nothing of this one
     if above and key in PipelineSpec.known_keys():
         return Mistake(mistake.path, f"belongs beside {above[0]}, not into it")
     homes = [

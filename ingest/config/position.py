@@ -199,6 +199,15 @@ class PositionSpec(Section):
 WORDS: Mapping[str, Initializer] = {"label": AtLabel(), "earliest": Earliest(), "latest": Latest()}
 
 
+_FLINK = {
+    "earliest-offset": "earliest",
+    "latest-offset": "latest",
+    "group-offsets": "{committed: GROUP}",
+    "specific-offsets": "{offsets: {0: 42}}",
+}
+"""What `source.start` and `window.stop` have for each word of Flink's."""
+
+
 def _one_of(*words: str) -> BeforeValidator:
     """Refuses a word that is no position, and says that there are sections, too."""
 
@@ -206,7 +215,11 @@ def _one_of(*words: str) -> BeforeValidator:
         if value in list(words):
             return value
         quoted = " or ".join(", ".join(map(repr, words)).rsplit(", ", 1))
-        raise sentence(f"must be {quoted}, or a section with {', '.join(_FORMS)}", value)
+        text = str(value)[:40]
+        meant = f"{{timestamp: {text}}}" if text[:1].isdigit() else _FLINK.get(text, "")
+        hint = f", not {text!r}: is {meant} meant?" if meant in words or "{" in meant else ""
+        what = f"must be {quoted}, or a section with {', '.join(_FORMS)}{hint}"
+        raise sentence(what, None if hint else value)
 
     return BeforeValidator(check)
 

@@ -21,7 +21,7 @@ from pydantic_core import CoreSchema
 
 from windrow.ingest.config.position import Stop
 from windrow.ingest.errors import GridError, SpecError
-from windrow.ingest.model.grid import BATCH, NAMED, cron
+from windrow.ingest.model.grid import BATCH, NAMED, cron, cron_fault
 from windrow.ingest.settings.document import SettingPath, suggest
 from windrow.ingest.settings.values import (
     Count,
@@ -39,16 +39,15 @@ _CRON_FORM = "a cron expression of five fields of digits, * , - and /, such as *
 
 
 def _grid(value: str) -> str:
-    if value != BATCH and not is_cron(value):
-        raise sentence(
-            f"must be the name of a grid, or {_CRON_FORM}{suggest(value, [*NAMED, BATCH])}"
-        )
+    if value not in {*NAMED, BATCH} and (fault := cron_fault(value)):
+        hint = f": {fault}" if " " in value else suggest(value, [*NAMED, BATCH])
+        raise sentence(f"must be the name of a grid, or {_CRON_FORM}{hint}")
     return value
 
 
 def _every(value: str) -> str:
-    if " " not in value or not is_cron(value):
-        raise ValueError(f"must be {_CRON_FORM}")
+    if fault := cron_fault(value):
+        raise ValueError(f"must be {_CRON_FORM}: {fault}")
     return value
 
 
@@ -86,7 +85,9 @@ class _Windows(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Refuses the options of the other kind."""
+        """Refuses the options of the other kind, and a time zone."""
+        for name in written.keys() & {"zone", "timezone", "time_zone", "tz"}:
+            yield (name,), "there is none: windows begin and end in UTC"
         for name in cls.known_keys():
             if name in written and name not in cls.model_fields:
                 yield (name,), cls.of_other_kind

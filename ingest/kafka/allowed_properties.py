@@ -203,6 +203,32 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "sasl.mechanisms": "write it as sasl.mechanism",
         "topic.metadata.refresh.interval.ms": "write it as metadata.max.age.ms",
         "receive.message.max.bytes": "it follows fetch.max.bytes by itself",
+        # names of Java clients
+        "default.api.timeout.ms": "it belongs to Java clients; use socket.timeout.ms",
+        "fetch.max.wait.ms": "write it as fetch.wait.max.ms",
+        "key.deserializer": "decode.key says what keys are",
+        "receive.buffer.bytes": "write it as socket.receive.buffer.bytes",
+        "request.timeout.ms": "write it as socket.timeout.ms",
+        "send.buffer.bytes": "write it as socket.send.buffer.bytes",
+        "value.deserializer": "decode.format says what values are",
+        **dict.fromkeys(
+            ("max.poll.interval.ms", "max.poll.records"),
+            "nothing is polled: window.max_records says how many messages a micro-batch has, and"
+            " source.tuning.batch_messages how many are decoded at once",
+        ),
+        **dict.fromkeys(
+            (
+                "auto.commit.enable",
+                "auto.commit.interval.ms",
+                "group.instance.id",
+                "group.protocol",
+                "heartbeat.interval.ms",
+                "partition.assignment.strategy",
+                "session.timeout.ms",
+            ),
+            "no consumer group reads, and none says what was read: source.offsets_group names one"
+            " that is told how far windows are",
+        ),
     }
 )
 """Well-known properties that are refused, each with its reason."""
@@ -214,6 +240,10 @@ REFUSED_PREFIXES: Mapping[str, str] = MappingProxyType(
             "token fetching is not offered: its URLs and files would have to be allowed one by one"
         ),
         "ssl.engine.": _NO_CODE,
+        "ssl.keystore.certificate.": "write it as ssl.certificate.pem",
+        "ssl.keystore.key": "write it as ssl.key.pem",
+        "ssl.keystore.type": "ssl.keystore.location names a PKCS#12 file",
         "ssl.providers": _NO_CODE,
+        "ssl.truststore.": "it belongs to Java clients; ssl.ca.location names a file of PEM",
     }
 )

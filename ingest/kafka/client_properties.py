@@ -156,7 +156,7 @@ def _conflicts(user: Mapping[str, object]) -> list[str]:
     text.
     """
     protocol = str(user.get("security.protocol", "PLAINTEXT")).upper()
-    mechanism = str(user.get("sasl.mechanism", "")).upper()
+    mechanism = str(user.get("sasl.mechanism", user.get("sasl.mechanisms", ""))).upper()
     sasl, ssl = protocol.startswith("SASL_"), protocol.endswith("SSL")
     found = []
     for prefix, used, needed in (
@@ -169,7 +169,8 @@ def _conflicts(user: Mapping[str, object]) -> list[str]:
     missing = [
         name for name in ("sasl.mechanism", "sasl.username", "sasl.password") if name not in user
     ]
-    if sasl and missing:
+    # another mechanism is a mistake by itself, and may need neither
+    if sasl and missing and mechanism in {"", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
         found.append(f"security.protocol asks for SASL and needs {', '.join(missing)} too")
     if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
         found.append(

@@ -15,7 +15,7 @@ from itertools import islice, pairwise, takewhile
 
 from cronsim import CronSim, CronSimError
 
-from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.errors import GridError, SpecError, counted
 from windrow.ingest.model.instants import InstantError, parse_instant
 from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.window import Window
@@ -47,9 +47,10 @@ def cron(grid: str) -> str:
         SpecError: the grid doesn't exist, or has no ticks in time.
     """
     expression = NAMED.get(grid, grid)
-    if grid == BATCH or not _valid(expression):
+    fault = "they have no cron expression" if grid == BATCH else cron_fault(expression)
+    if fault:
         raise SpecError(
-            f"There is no grid {grid!r} of windows in time",
+            f"There is no grid {grid!r} of windows in time: {fault}",
             "plan",
             f"Use {', '.join(NAMED)} or a cron expression of five fields of digits, * , - and /,"
             " such as '*/15 * * * *'.",
@@ -58,8 +59,10 @@ def cron(grid: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _valid(expression: str) -> bool:
-    """Returns whether all programs, Dagster among them, read the expression in the same way.
+def cron_fault(expression: str) -> str:
+    """Says why programs, Dagster among them, wouldn't all read an expression in the same way.
+
+    Empty if they do.
 
     Refused are names and letters, `*` within a list, a step without a range (`5/15`), a
     range of one or backwards, and a step over all days of the month together with days
@@ -67,20 +70,25 @@ def _valid(expression: str) -> bool:
     also the leap day alone, because Dagster leaves out the first one.
     """
     fields = expression.split(" ")
-    if len(expression) > _LENGTH_MAX or len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)):
-        return False
+    if len(expression) > _LENGTH_MAX or len(fields) != 5:
+        return f"it has {counted(len(fields), 'field')}"
+    if wrong := [field for field in fields if not _FIELD.fullmatch(field)]:
+        return f"{wrong[0]!r} is no number, list, range such as 1-5 or 1-5/2, nor * or */15"
     if any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
-        return False
+        return "a range must go upwards"
     days = {fields[2], fields[4]}
     if "*" not in days and any(day.startswith("*") for day in days):
-        return False
+        return "some programs read days of the month and of the week as both, others as either"
     if fields[2:] == ["29", "2", "*"]:
-        return False
+        return "Dagster leaves out the first 29 February"
     try:
         next(CronSim(expression, _EPOCH))
-    except (CronSimError, StopIteration):
-        return False
-    return True
+    except (CronSimError, StopIteration) as error:
+        return (
+            f"there is no such {str(error).removeprefix('Bad ') or 'instant'}; minutes are 0 to 59,"
+            " hours 0 to 23, days 1 to 31, months 1 to 12, days of the week 0 to 7"
+        )
+    return ""
 
 
 def after(grid: str, moment: datetime) -> datetime:
@@ -152,6 +160,12 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
         GridError: an instant is not on the grid; names the nearest ones that are.
     """
     first, slash, last = text.partition("/")
+    if slash and not (first.strip() and last.strip()):
+        raise SpecError(
+            f"{text!r} says only one end of several windows",
+            "plan",
+            f"Write START/END, or for one window its start alone: {first or last or 'START'}.",
+        )
     if grid == BATCH:
         start = _number(first)
         numbers = range(start, _number(last) if slash else start + 1)

@@ -231,7 +231,8 @@ def _wrong(text: str, why: str) -> SpecError:
     return SpecError(
         f"{text!r} is not a position: {why}",
         "spec",
-        "windrow peek --help lists the forms of a position.",
+        f"{f'Is timestamp:{text} meant? ' if text[:1].isdigit() else ''}windrow peek --help lists"
+        " the forms of a position.",
     )
 
 

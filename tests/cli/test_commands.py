@@ -298,6 +298,11 @@ def test_exit_codes(stage: Stage, trouble: Any, code: int, kind: str) -> None:
         ("2026-01-05T02:00:00Z/2026-01-05T01:00:00Z", "has no window in it"),
         ("2026-01-04T23:00:00Z", "lies before the pipeline's start, 2026-01-05T00:00:00Z"),
         (
+            "2026-01-05T00:00:00Z/",
+            "or for one window its start alone: 2026-01-05T00:00:00Z.",
+        ),
+        ("/2026-01-05T00:00:00Z", "says only one end of several windows"),
+        (
             "2026-01-05T00:00:00Z..2026-01-05T02:00:00Z",
             "several windows as 2026-01-05T00:00:00Z/2026-01-05T02:00:00Z",
         ),

@@ -76,6 +76,13 @@ def test_positions(
     ("arguments", "code", "says"),
     [
         (["--start", "yesterday"], 2, "is not a position"),
+        (["--start", hour(1)], 2, f"Is timestamp:{hour(1)} meant?"),
+        (["--stop", "1767322800000"], 2, "Is timestamp:1767322800000 meant?"),
+        (
+            ["--start", "group-offsets"],
+            2,
+            "latest, timestamp:INSTANT, committed:GROUP",
+        ),
         (["--start", "timestamp:2126-01-01T00:00:00Z?fail"], 2, "No message is stamped"),
         (["--start", "committed:nobody"], 2, "has committed nothing"),
         (["--start", "partition:0,offset:3"], 2, "No offset is given for shop.things[1]"),

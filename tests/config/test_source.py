@@ -181,6 +181,21 @@ def test_where_it_begins_unless_told(folder: Path) -> None:
             ),
         ),
         ("[earliest]", "source.start: must be 'label', 'earliest' or 'latest'"),
+        *(
+            (
+                written,
+                "source.start: must be 'label', 'earliest' or 'latest', or a section with "
+                + f"timestamp, committed, offsets, not '{written}': is {meant} meant?",
+            )
+            for written, meant in (
+                ("earliest-offset", "earliest"),
+                ("latest-offset", "latest"),
+                ("group-offsets", "{committed: GROUP}"),
+                ("specific-offsets", "{offsets: {0: 42}}"),
+                ("2026-01-05T00:00:00Z", "{timestamp: 2026-01-05T00:00:00Z}"),
+                ("1767322800000", "{timestamp: 1767322800000}"),
+            )
+        ),
         ("{}", "source.start: says no position"),
         (
             "{timestamp: 1, committed: g}",

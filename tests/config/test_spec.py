@@ -282,6 +282,31 @@ def test_a_setting_of_another_section(
     assert parse_spec({**GOOD_ATTRIBUTES, **there}, folder)
 
 
+SECTIONS = ("source", "window", "decode", "transform", "sink", "limits", "dead_letters", "dagster")
+TWO_MEANINGS = {"zone": "decode", "partitions": "source", "path": "sink", "header": "limits"}
+"""Names that mean something else in another section, each with the section that has it."""
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("key", TWO_MEANINGS)
+def test_a_name_alone_sends_nowhere(folder: Path, key: str, section: str) -> None:
+    """A key whose name doesn't say what it is of isn't sent to a section where it means something
+    else.
+    """
+    home = TWO_MEANINGS[key]
+    if section == home:
+        return
+    wrong = {**GOOD_ATTRIBUTES, section: {**GOOD_ATTRIBUTES.get(section, {}), key: "x"}}
+    with pytest.raises(SpecError) as caught:
+        parse_spec(wrong, folder)
+    (line,) = (ln for ln in str(caught.value).splitlines() if ln.startswith(f"  {section}.{key}:"))
+    assert "belongs under" not in line
+    if (section, key) == ("window", "zone"):
+        assert line.endswith("window.zone: there is none: windows begin and end in UTC")
+    else:
+        assert f"{section}.{key}: unknown key; " in line
+
+
 def test_a_misspelt_key_of_a_part_is_not_sent_elsewhere(folder: Path) -> None:
     """A key within a section's part is answered with the part's own keys."""
     wrong = {**GOOD_ATTRIBUTES, "sink": {"kind": "routes", "tables": [{"value": "a"}]}}

@@ -105,11 +105,16 @@ def test_the_ends_in_the_guide(tmp_path: Path) -> None:
         assert spec(tmp_path, **safe_load(block.removeprefix("yml"))["window"]).stop is not None
 
 
+STOP = "window.stop: must be 'latest', or a section with timestamp, committed, offsets"
+
+
 @pytest.mark.parametrize(
     ("stop", "said"),
     [
         ("earliest", "window.stop: must be 'latest', or a section with timestamp, committed,"),
         ("{}", "window.stop: must be 'latest', or a section"),
+        ("group-offsets", f"{STOP}, not 'group-offsets': is {{committed: GROUP}} meant?"),
+        ("earliest-offset", f"{STOP}, not 'earliest-offset'"),
         ({}, "window.stop: says no position: write one of timestamp"),
         ({"offsets": {"b": {0: 1}}}, "window.stop.offsets.b: topic b is not among those"),
         ({"offsets": {0: 1}, "committed": "g"}, "window.stop.offsets: it is one position, and"),
@@ -152,6 +157,19 @@ def test_options_of_micro_batches(tmp_path: Path, name: str) -> None:
     assert mistakes(tmp_path, window) == [f"window.{name}: is for micro-batches (grid: batch) only"]
 
 
+CRON = "a cron expression of five fields of digits, * , - and /, such as */15 * * * *"
+FAULTS = {
+    "5/15 * * * *": "'5/15' is no number, list, range such as 1-5 or 1-5/2, nor * or */15",
+    "0 25 * * *": "there is no such hour; minutes are 0 to 59, hours 0 to 23, days 1 to 31, months",
+    "0 0 31 2 *": "there is no such day-of-month;",
+    "0 0 * *": "it has 4 fields",
+    "0 9-5 * * *": "a range must go upwards",
+    "0 0 */2 * 1": "some programs read days of the month and of the week as both, others as either",
+    "0 0 29 2 *": "Dagster leaves out the first 29 February",
+}
+"""Expressions that are no grid, each with the reason."""
+
+
 @pytest.mark.parametrize(
     ("window", "said"),
     [
@@ -169,9 +187,16 @@ def test_options_of_micro_batches(tmp_path: Path, name: str) -> None:
             {"grid": "hourly", "start": START, "max_recrods": 5},
             "window.max_recrods: unknown key; did you mean max_records?",
         ),
+        *(
+            (
+                {"grid": grid, "start": START},
+                f"window.grid: must be the name of a grid, or {CRON}: {fault}",
+            )
+            for grid, fault in FAULTS.items()
+        ),
         (
-            {"grid": "5/15 * * * *", "start": START},
-            "window.grid: must be the name of a grid, or a cron expression of five fields",
+            {"grid": "batch", "every": "60 * * * *"},
+            f"window.every: must be {CRON}: there is",
         ),
         (
             {"grid": "*/15 * * * *", "start": "2026-01-01T00:01:00Z"},
