@@ -16,8 +16,6 @@ About = Literal["receipts", "windows", "ledger", "table", "topic", "messages", "
 EXACTLY = Capabilities()
 ALLOWED = "The sink's delivery_guarantee allows it."
 """The advice if rows are lost, or are in the table twice, and the spec allows that."""
-COMPACTED = "Kafka compacts the topic: it keeps only the last message of each key."
-"""The advice if rows are gone because later ones replaced them."""
 REPORT = "This is a bug: keep the table as it is and report it."
 
 

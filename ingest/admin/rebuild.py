@@ -9,18 +9,23 @@ rebase.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import pairwise
 
 import msgspec
 
 from windrow.ingest.errors import IdentityError, OwnerError, SpecError
 from windrow.ingest.model.boundary import Boundary, Mark
+from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.owner import LEDGER_ANEW, TableOwner
+from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.tiling import difference, same_source, stop_start_difference
 from windrow.ingest.ports.ledger import Ledger
-from windrow.ingest.ports.sink import Sink
+from windrow.ingest.ports.sink import PublishedAudit, Sink
+from windrow.ingest.runner.next_start import next_start
+from windrow.ingest.source.enumerator.splits import make_plan
 
 UNPAUSED = (
     "No receipt says whether the pipeline was paused: it isn't now. windrow pause SPEC pauses it."
@@ -99,7 +104,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
         if isinstance(receipt.window.start, int) and receipt.generation == 0:
             ledger.assign(pipeline_id, receipt.request, receipt.window.start)
     unpaused = () if ledger.pause(pipeline_id) else (UNPAUSED,)
-    notes = frozen.notes + unpaused
+    notes = frozen.notes + _freeze_unfinished(pipeline_id, sink, ledger) + unpaused
     return Rebuilt(bound.ledger, bound.grid, len(frozen.boundaries), len(receipts), notes)
 
 
@@ -121,6 +126,36 @@ def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
                     _refuse_different([rebase], known)
                 else:
                     ledger.rebase(pipeline_id, rebase)
+
+
+def _freeze_unfinished(pipeline_id: str, sink: Sink, ledger: Ledger) -> tuple[str, ...]:
+    """Freezes the plan of a micro-batch of which a part is published, and returns a note.
+
+    It takes what is published, and the next one what isn't.
+    """
+    audit, start = sink.audit(), next_start(ledger, pipeline_id)
+    if not isinstance(audit, PublishedAudit) or start is None or isinstance(start.label, datetime):
+        return ()
+    window = batch_at(pipeline_id, start.label)
+    published = sorted(audit.unfinished().get(window.key, ()))
+    marks, splits = start.by_tp(), list[Split]()
+    marks |= start.cuts({split.tp for split in published})
+    if not published or any(split.tp not in marks for split in published):
+        return ()
+    for split in published:
+        low = marks[split.tp].offset
+        if low < split.start:  # no row came of these offsets
+            splits.append(Split(split.topic, split.partition, low, split.start))
+        splits.append(split)
+        marks[split.tp] = Mark(split.topic, split.partition, split.stop, "batch")
+    end = Boundary.of(window.end, start.cluster_id, start.topics, marks.values())
+    (stop,) = ledger.freeze(pipeline_id, [end])
+    ledger.freeze_plans([make_plan(window, start, stop, sink.identity, splits=splits)])
+    note = (
+        f"{window.key} is published in part and has no receipt: its end, which only the lost ledger"
+        " knew, is where its published messages end."
+    )
+    return (note,)
 
 
 def _refuse_different(wanted: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:

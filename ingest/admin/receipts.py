@@ -9,10 +9,17 @@ import msgspec
 from windrow.ingest.admin.findings import Finding, exit_code, failure
 from windrow.ingest.admin.verify_contents import compare_values
 from windrow.ingest.admin.verify_keyed import compare_merged
-from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.errors import DamagedError, RefusedError, first_few
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.ledger import Ledger
-from windrow.ingest.ports.sink import OWNER, ListAudit, Sink, Unreadable, WrittenReceipt
+from windrow.ingest.ports.sink import (
+    OWNER,
+    ListAudit,
+    PublishedAudit,
+    Sink,
+    Unreadable,
+    WrittenReceipt,
+)
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.ownership import RECEIPT_MISSING, missing_table_error
 
@@ -87,6 +94,10 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
     if not sink.capabilities.replaces:
         for key in sorted(windows.keys() - lost.keys() - readable):
             lost[key] = Unreadable(key, f"the window {RECEIPT_MISSING}", "")
+    if lost and isinstance(audit, PublishedAudit):
+        unknown = sorted(audit.outside(pipeline_id).keys() - lost.keys() - readable)
+        if unknown:
+            return Restored((), (_without_receipt(unknown),), dry_run)
     done, failed = list[str](), list[Finding]()
     for key, why in lost.items():
         window = max(windows.values(), default=None) if key == OWNER else windows.get(key)
@@ -112,6 +123,20 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         ]
         done = [key for key in done if key not in still]
     return Restored(tuple(done), tuple(failed), dry_run, listed)
+
+
+def _without_receipt(keys: Sequence[str]) -> Finding:
+    """The finding of published windows that a run would publish again, once others are restored."""
+    what = (
+        f"rows of {first_few(keys)} are published, and neither the table nor the ledger has a"
+        " receipt of them: the ledger is an older copy, or a run of them died"
+    )
+    do = (
+        "Nothing was restored, for the next run would publish them once more. Set `state` to a"
+        " newer copy of the ledger, and restore again. If there is none: begin a pipeline with"
+        " another id, topic and control topic."
+    )
+    return Finding("wrong", "receipts", what, do)
 
 
 def _committed(

@@ -16,7 +16,6 @@ import msgspec
 
 from windrow.ingest.admin.findings import (
     ALLOWED,
-    COMPACTED,
     EXACTLY,
     REPORT,
     About,
@@ -25,7 +24,7 @@ from windrow.ingest.admin.findings import (
     exit_code,
     failure,
 )
-from windrow.ingest.admin.verify_contents import compare_contents
+from windrow.ingest.admin.verify_contents import compare_contents, find_unnamed
 from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.admin.verify_topics import against_topics
@@ -121,7 +120,9 @@ def verify(
     )
     if dead_topic is not None:
         findings += _per_window("table", receipts, partial(_unpublished, dead_letters, dead_topic))
-    findings += compare_contents(receipts, audit, dead_letters, sink.capabilities) if deep else []
+    if deep:
+        findings += find_unnamed(pipeline, audit, sink.capabilities)
+        findings += compare_contents(receipts, audit, dead_letters, sink.capabilities)
     findings += _findings_of(
         "topic", lambda: against_topics(pipeline, receipts, ledger, broker, on_removed, sleep)
     )
@@ -331,22 +332,22 @@ def _foreign(known: Collection[str], filled: Collection[str | None]) -> list[Fin
 
 
 def _compare_held(receipt: Receipt, audit: Audit, capabilities: Capabilities) -> list[Finding]:
-    found = compare_rows(receipt, audit.rows_held(receipt.window), capabilities)
-    if not found or not isinstance(audit, PublishedAudit) or not audit.replaced():
+    held = audit.rows_held(receipt.window)
+    found = compare_rows(receipt, held, capabilities)
+    if not found or not isinstance(audit, PublishedAudit):
         return found
-    return compare_rows(receipt, audit.rows_held(receipt.window), capabilities, replaced=True)
+    return compare_rows(receipt, held, capabilities, audit.may_lack(receipt.window))
 
 
 def compare_rows(
     receipt: Receipt,
     rows: Iterable[RowsHeld],
     capabilities: Capabilities = EXACTLY,
-    *,
-    replaced: bool = False,
+    may_lack: str | None = None,
 ) -> list[Finding]:
     """Compares the rows of one window with its receipt, per topic-partition. Pure.
 
-    `replaced`: whether rows may be gone because later ones replaced them.
+    `may_lack`: why rows may be gone though nothing is wrong; None: none may.
     """
     by_tp = {TopicPartition(h.topic, h.partition): h for h in rows}
     wanted, messages = Counter[TopicPartition](), Counter[TopicPartition]()
@@ -359,7 +360,7 @@ def compare_rows(
         has = by_tp.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
         different = _differences(tp, has, wanted[tp], messages[tp])
         lost = has.rows < wanted[tp] or has.offsets < messages[tp]
-        gone = replaced and has.rows < wanted[tp]
+        gone = may_lack is not None and has.rows < wanted[tp]
         (allowed if capabilities.allows(lost=lost) or gone else problems).extend(different)
         splits = [s for s in receipt.plan.splits if s.tp == tp]
         if (
@@ -373,7 +374,7 @@ def compare_rows(
             problems.append(
                 f"{tp}: offsets {has.lowest} to {has.highest} lie outside the receipt's range"
             )
-    key, may = receipt.window.key, COMPACTED if replaced else ALLOWED
+    key, may = receipt.window.key, may_lack or ALLOWED
     return [
         *(Finding("wrong", "table", p, changed_table(key, capabilities), key) for p in problems),
         *(Finding("info", "table", p, may, key) for p in allowed),

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from windrow.ingest.admin.findings import (
     ALLOWED,
-    COMPACTED,
     EXACTLY,
     Finding,
     Level,
@@ -59,7 +58,7 @@ def compare_contents(
     Holds one batch of one window at a time. If rows of the table replace each other, only
     the dead letters are compared, because a row belongs to no single window.
     """
-    findings = _outside(receipts, audit, capabilities)
+    findings = list[Finding]()
     for receipt in receipts:
         window = receipt.window
         if audit.keyed is None:
@@ -73,24 +72,22 @@ def compare_contents(
     return findings
 
 
-def _outside(
-    receipts: Sequence[Receipt], audit: Audit, capabilities: Capabilities
-) -> list[Finding]:
-    """Finds rows that were published besides those that their windows' receipts name."""
+def find_unnamed(pipeline: str, audit: Audit, capabilities: Capabilities) -> list[Finding]:
+    """Finds rows that were published besides those that receipts name."""
     if not isinstance(audit, PublishedAudit):
         return []
     try:
-        found = audit.outside(receipts)
+        found = audit.outside(pipeline)
     except (RefusedError, UnreachableError) as error:
         return [failure(error, "table")]
     level: Level = "info" if capabilities.allows(lost=False) else "wrong"
     do = (
         "They were published before or besides the window's own: by windrow run --again, after a"
-        " rebind, or by another program. They can't be taken back; a reader can drop what comes"
-        " twice by the header windrow.origin."
+        " rebind, or by another program; or the window's receipt is lost. They can't be taken back;"
+        " a reader can drop what comes twice by the header windrow.origin."
     )
     return [
-        Finding(level, "table", f"{count} messages lie where its receipt doesn't say", do, key)
+        Finding(level, "table", f"{count} messages lie where no receipt says", do, key)
         for key, count in sorted(found.items())
     ]
 
@@ -99,25 +96,25 @@ def compare_values(
     receipt: Receipt, audit: Audit, capabilities: Capabilities = EXACTLY
 ) -> list[Finding]:
     """Compares a window's rows with its receipt, split by split."""
-    window, replaced = receipt.window, False
+    window, published, may_lack = receipt.window, None, None
     try:
-        published = audit.published(window) if isinstance(audit, PublishedAudit) else None
+        if isinstance(audit, PublishedAudit):
+            published, may_lack = audit.published(window), audit.may_lack(window)
+        lacks = may_lack is not None
         if published is None:
             back = summed(receipt.splits, audit.contents(window), audit.metadata)
-            wrong, allowed = differences(receipt, "rows", back, capabilities)
+            wrong, allowed = differences(receipt, "rows", back, capabilities, may_lack=lacks)
             findings = _changed(receipt, wrong, capabilities)
         else:
-            assert isinstance(audit, PublishedAudit)
-            replaced = audit.replaced()
             back = _summed_published(receipt.splits, published)
             wrong, allowed = differences(
-                receipt, "messages", back, capabilities, noted=published.noted, replaced=replaced
+                receipt, "messages", back, capabilities, noted=published.noted, may_lack=lacks
             )
             do = "Another program wrote with the window's origins, or it is a bug."
             findings = [Finding("wrong", "table", what, do, window.key) for what in wrong]
     except (RefusedError, UnreachableError) as error:
         return [_unreadable(receipt, "rows", error, capabilities)]
-    do = COMPACTED if replaced else ALLOWED
+    do = may_lack or ALLOWED
     return findings + [Finding("info", "table", what, do, window.key) for what in allowed]
 
 
@@ -148,7 +145,7 @@ def differences(
     capabilities: Capabilities = EXACTLY,
     *,
     noted: Mapping[tuple[str, int, int], str] | None = None,
-    replaced: bool = False,
+    may_lack: bool = False,
 ) -> tuple[list[str], list[str]]:
     """Describes the differences between read and committed rows, one sentence per split.
 
@@ -156,7 +153,7 @@ def differences(
     rows is wrong, its checksum isn't compared, because it is the sum of all its rows.
 
     `noted`: the checksums of published messages, noted when they were published.
-    `replaced`: whether messages may be gone because later ones replaced them.
+    `may_lack`: whether rows may be gone though nothing is wrong.
     """
     problems, allowed = list[str](), list[str]()
     for split, count, checksum in zip(
@@ -169,7 +166,7 @@ def differences(
         )
         if count != wanted:
             lost = count < wanted
-            may = capabilities.allows(lost=lost) or (lost and replaced)
+            may = capabilities.allows(lost=lost) or (lost and may_lack)
             what = f"{where}: {count} {kind} were read back, {wanted} were committed"
             (allowed if may and kind != "dead letters" else problems).append(what)
         elif known != checksum:

@@ -288,13 +288,17 @@ class PublishedAudit(Protocol):
             UnreachableError, RefusedError: as `Audit`, also while they are read.
         """
 
-    def replaced(self) -> bool:
-        """Returns whether rows may be gone because later rows with the same keys replaced them."""
+    def unfinished(self) -> Mapping[str, Sequence[Split]]:
+        """The published splits of windows without a receipt, by the window's key."""
 
-    def outside(self, receipts: Sequence[Receipt]) -> Mapping[str, int]:
-        """The number of rows of each window, by its key, that its receipt doesn't name.
+    def may_lack(self, window: Window) -> str | None:
+        """Why rows of a window may be gone though nothing is wrong, as a sentence; else None."""
 
-        They were published besides those that the receipt names. Reads all that is there.
+    def outside(self, pipeline: str) -> Mapping[str, int]:
+        """The number of a pipeline's rows that no receipt or record names, by their window's key.
+
+        They were published besides those of a receipt, or their receipt is lost. Reads all
+        that is there.
         """
 
 

@@ -258,7 +258,7 @@ ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none
 
 
 @pytest.mark.parametrize(
-    ("count", "checksum", "capabilities", "replaced", "level"),
+    ("count", "checksum", "capabilities", "may_lack", "level"),
     [
         (9, "a", Capabilities(), False, ""),
         (9, "b", Capabilities(), False, "wrong"),
@@ -273,7 +273,7 @@ ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none
     ],
 )
 def test_what_was_published_and_what_is_there(
-    scene: Scene, count: int, checksum: str, capabilities: Capabilities, replaced: bool, level: str
+    scene: Scene, count: int, checksum: str, capabilities: Capabilities, may_lack: bool, level: str
 ) -> None:
     """By the checksum that was noted, where all messages are there; else by their
     number, and by what the sink may lose or double.
@@ -282,9 +282,9 @@ def test_what_was_published_and_what_is_there(
     noted = {(s.topic, s.partition, s.start): "a" for s in made.splits}
     back = Summed((count, 9), (checksum, "a"), 0)
     wrong, allowed = differences(
-        made, "messages", back, capabilities, noted=noted, replaced=replaced
+        made, "messages", back, capabilities, noted=noted, may_lack=may_lack
     )
     assert (len(wrong), len(allowed)) == (level == "wrong", level == "allowed")
     back = Summed((9, 9), ("a", "a"), 1)
-    wrong, _ = differences(made, "messages", back, capabilities, noted=noted, replaced=replaced)
+    wrong, _ = differences(made, "messages", back, capabilities, noted=noted, may_lack=may_lack)
     assert wrong == ["1 messages are in none of its splits"]

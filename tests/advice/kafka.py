@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,7 +45,10 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> KafkaWorld:
     servers: str = request.getfixturevalue("kafka")
     topic = create_topic(servers, 2)
     sink = f"kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging"
-    made: KafkaWorld = KafkaWorld.on(stage, f"{{{sink}, key: {{columns: [id]}}}}")
+    stage.sink(f"{{{sink}, key: {{columns: [id]}}}}")
+    stage.json("run", stage.spec, "--window", hour(0))
+    shutil.copy(LEDGER, OLDER)
+    made: KafkaWorld = KafkaWorld.on(stage, "")  # the spec has its sink already
     made.servers, made.topic = servers, topic
     return made
 
@@ -51,6 +56,19 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> KafkaWorld:
 def control_lost(world: KafkaWorld) -> None:
     """Somebody deletes the control topic."""
     delete_topic(world.servers, world.control)
+
+
+def older_ledger(world: KafkaWorld) -> None:
+    """The control topic is gone, and the ledger is a copy of before the newest window."""
+    shutil.copy(LEDGER, NEWER)
+    shutil.copy(OLDER, LEDGER)
+    control_lost(world)
+
+
+def newer_ledger(world: KafkaWorld, _: re.Match[str]) -> None:
+    """The spec names a copy that has all windows."""
+    spec = Path(world.stage.spec)
+    spec.write_text(f"{spec.read_text()}\nstate: {NEWER}\n")
 
 
 def owner_overwritten(world: KafkaWorld) -> None:
@@ -82,6 +100,7 @@ def staged_files_removed(world: KafkaWorld) -> None:
 
 RUN = f"windrow run SPEC --window {hour(3)}"
 RESTORE = Step("windrow verify SPEC --restore-receipts")
+LEDGER, OLDER, NEWER = ".windrow/state.db", "older.db", "newer.db"
 ROWS = [
     *(
         Advice(
@@ -92,6 +111,18 @@ ROWS = [
             [RESTORE],
         )
         for command in (RUN, "windrow verify SPEC", "windrow doctor SPEC")
+    ),
+    Advice(
+        "control topic lost, and an older ledger",
+        older_ledger,
+        "windrow verify SPEC --restore-receipts",
+        f"rows of {hour(1)} are published, and neither .* has a receipt",
+        [
+            Step("Set `state` to a newer copy of the ledger", newer_ledger),
+            Step(
+                "and restore again", lambda w, _: w.types("windrow verify SPEC --restore-receipts")
+            ),
+        ],
     ),
     Advice(
         "owner overwritten",

@@ -23,6 +23,7 @@ from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld, Unreadable
@@ -67,7 +68,9 @@ class KafkaAudit:
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
         """Yields all receipts; a window with published splits and no receipt is unreadable."""
-        return iter(_every(self._control()))
+        control = self._control()
+        spans = {s for key in control.splits for s in _spans(control, key)}
+        return iter(_every(control, self._table.topics.gone(spans)))
 
     def windows(self) -> set[str]:
         """Returns windows by the control topic: others may write to a target topic."""
@@ -115,11 +118,28 @@ class KafkaAudit:
             noted, (self._hashed(batch, window) for batch in _batched(self.messages(window)))
         )
 
-    def replaced(self) -> bool:
+    def unfinished(self) -> Mapping[str, Sequence[Split]]:
+        return {
+            key: [Split(s.topic, s.partition, s.start, s.stop) for s in splits.values()]
+            for key, splits in self._control().splits.items()
+        }
+
+    def may_lack(self, window: Window) -> str | None:
         table = self._table
-        if not table.options.primary_key:
-            return False
-        return len(table.topics.uncompacted()) < len(table.options.topics)
+        if table.options.primary_key and len(table.topics.uncompacted()) < len(
+            table.options.topics
+        ):
+            return "Kafka compacts the topic: it keeps only the last message of each key."
+        for place in _spans(self._control(), window.key):
+            log = self._logs[0].get((place.topic, place.partition))
+            if log is not None and log.start > place.first:
+                return (
+                    f"{place.topic}[{place.partition}] begins at {log.start}, and the window's"
+                    f" messages were at {place.first} to {place.last}: retention deleted them."
+                    " Nothing is wrong if readers have read them in time; else lengthen the"
+                    " topic's retention."
+                )
+        return None
 
     @property
     def _has_rows(self) -> bool:
@@ -202,7 +222,8 @@ class KafkaAudit:
         wanted = {n: c.rows + c.deletes for n, c in enumerate(receipt.splits) if c.rows + c.deletes}
         lost = any(rows[n] < wanted[n] for n in wanted)
         allows = self._table.capabilities.allows(lost=lost)
-        if rows != Counter(wanted) and not allows and not self.replaced():
+        compacted = self._table.options.primary_key and self.may_lack(receipt.window)
+        if rows != Counter(wanted) and not allows and not compacted:
             do = (
                 "Retention deleted the others, a log lost its end, or a topic isn't in sink.topics"
                 " any more: then name it there again. Later windows can be run without this one;"
@@ -285,51 +306,34 @@ class KafkaAudit:
 
     def messages(self, window: Window) -> Iterator[Seen]:
         """Reads a window's messages."""
+        readable, gone = self._logs
         for place in _spans(self._control(), window.key):
-            self._refuse_gone(place)
-            yield from self._of_window(place, window)
+            if place in gone:
+                raise RefusedError(gone[place], "check", DO_MADE_ANEW)
+            log = readable.get((place.topic, place.partition))
+            start = place.first if log is None else max(place.first, log.start)
+            yield from self._of_window(msgspec.structs.replace(place, first=start), window)
 
-    def outside(self, receipts: Sequence[Receipt]) -> Mapping[str, int]:
-        """Counts messages of windows that lie where no receipt says (`PublishedAudit`)."""
-        control, outside = self._control(), Counter[str]()
-        spans = {r.window.key: _spans(control, r.window.key) for r in receipts}
-        pipelines = {r.window.pipeline for r in receipts}
-        for (topic, partition), log in self._logs[0].items():
+    def outside(self, pipeline: str) -> Mapping[str, int]:
+        """Counts messages that lie where no record says (`PublishedAudit`).
+
+        The logs' ends are asked before the control topic is read: records come with their
+        messages, or before them a run's open transaction.
+        """
+        (logs, _), control, outside = self._logs, self._control(), Counter[str]()
+        if not control.is_complete:
+            control = self._table.control.read(to_end=True) or control
+        spans = {key: _spans(control, key) for key in control.windows.keys() | control.splits}
+        for (topic, partition), log in logs.items():
             whole = OffsetSpan(topic, partition, log.start, log.stable - 1)
             for origin, _, message in self._within(whole):
-                own, at = spans.get(origin.window), cast("int", message.offset())
-                if (
-                    origin.pipeline in pipelines
-                    and own is not None
-                    and not any(
-                        (s.topic, s.partition) == (topic, partition) and s.first <= at <= s.last
-                        for s in own
-                    )
+                at = cast("int", message.offset())
+                if origin.pipeline == pipeline and not any(
+                    (s.topic, s.partition) == (topic, partition) and s.first <= at <= s.last
+                    for s in spans.get(origin.window, ())
                 ):
                     outside[origin.window] += 1
         return outside
-
-    def _refuse_gone(self, place: OffsetSpan) -> None:
-        """Checks that a log still has the offsets of a window's messages.
-
-        Raises:
-            RefusedError: it doesn't have them.
-        """
-        readable, gone = self._logs
-        if place in gone:
-            raise RefusedError(gone[place], "check", DO_MADE_ANEW)
-        log = readable.get((place.topic, place.partition))
-        if log is not None and log.start > place.first:
-            what = (
-                f"{place.topic}[{place.partition}] begins at {log.start}, and the window's"
-                f" messages were at {place.first} to {place.last}: retention deleted them"
-            )
-            raise RefusedError(
-                what,
-                "check",
-                "Nothing is wrong with the window if readers have read them in time. Lengthen the"
-                " topic's retention.",
-            )
 
     @cached_property
     def _logs(self) -> tuple[Mapping[tuple[str, int], Readable], Mapping[OffsetSpan, str]]:
@@ -423,18 +427,18 @@ def _splits(control: ControlState, window: str) -> Collection[PublishedSplit]:
     return control.splits.get(window, {}).values() if kept is None else kept.splits
 
 
-def _every(control: ControlState) -> list[Committed | Unreadable]:
-    """Returns each window's receipt, or why it can't be read."""
+def _every(control: ControlState, gone: Mapping[OffsetSpan, str]) -> list[Committed | Unreadable]:
+    """Returns each window's receipt, or why it can't be read. `gone`: see `SinkTopics.gone`."""
     deleted = [] if control.deleted is None else [Unreadable(OWNER, control.deleted, DO_DELETED)]
-    open_ = [
-        Unreadable(
-            key,
-            f"{len(splits)} of its splits are published, and the window isn't committed yet",
-            "Run the window again: it publishes the rest.",
-        )
-        for key, splits in control.splits.items()
-        if splits and key not in control.committed()
-    ]
+    open_ = list[Unreadable]()
+    for key, splits in control.splits.items():
+        if splits and key not in control.committed():
+            what = f"{len(splits)} of its splits are published, and the window isn't committed yet"
+            do = "Run the window again: it publishes the rest."
+            for why in (gone[span] for span in _spans(control, key) if span in gone):
+                what, do = f"{what}; what was published is gone: {why}", DO_MADE_ANEW
+                break
+            open_.append(Unreadable(key, what, do))
     return [*map(read_receipt, control.receipts()), *deleted, *open_]
 
 

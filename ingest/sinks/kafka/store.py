@@ -177,7 +177,10 @@ class KafkaState:
         if not change.receipt:
             return None, [split_record(split) for split in new]
         key = change.work.receipt.window.key
-        published = {**self.control.splits.get(key, {}), **{split.number: split for split in new}}
+        published = {
+            **change.work.published_splits(self.control),
+            **{split.number: split for split in new},
+        }
         receipt = change.work.complete_receipt(published)
         attempt = None if self.transaction.transactional else receipt.attempt
         splits = tuple(published[number] for number in sorted(published))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from windrow.ingest.errors import OverlapError, RefusedError
+from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.sinks.kafka.control_records import ControlState, OffsetSpan, PublishedSplit
@@ -59,31 +60,51 @@ class WindowWork(msgspec.Struct, frozen=True):
             places,
         )
 
-    def refuse_other(self, split: PublishedSplit) -> None:
-        """Checks that a published split has the rows of this attempt.
+    def published_splits(self, control: ControlState) -> dict[int, PublishedSplit]:
+        """Returns the records of the window's published splits, by their numbers in this plan.
+
+        A plan that was rebuilt from these records may number them otherwise. Nothing more is
+        published under it: the record of another split would take the place of one of them.
 
         Raises:
-            RefusedError: it was published under another plan, or with other rows.
+            RefusedError: a split was published under another plan, or with other rows.
         """
-        key, where = self.receipt.window.key, (split.topic, split.partition, split.start)
-        if split.digest != self.receipt.digest:
-            what = (
-                f"attempt {split.attempt} published a split of window {key} under another plan:"
-                f" its digest is {split.digest[:12]}, and this attempt's {self.receipt.digest[:12]}"
-            )
-            do = "Set state back to the ledger that the window was begun with."
-            raise RefusedError(what, "commit", do, *where)
-        if split.same != self._same(split.number):
-            what = (
-                f"attempt {split.attempt} published a split of window {key} with other rows:"
-                f" {split.rows} messages, and this attempt has"
-                f" {sum(f.rows for f in self.files.get(split.number, ()))}"
-            )
-            do = (
-                "Published messages can't be deleted. Set schema, rules and the sink's settings"
-                " back to what they were at that attempt, and run the window again."
-            )
-            raise RefusedError(what, "commit", do, *where)
+        key, found = self.receipt.window.key, dict[int, PublishedSplit]()
+        splits = enumerate(self.receipt.plan.splits)
+        numbers = {(s.topic, s.partition, s.start, s.stop): n for n, s in splits}
+        for split in control.splits.get(key, {}).values():
+            where = (split.topic, split.partition, split.start)
+            number = numbers.get((*where, split.stop))
+            if number is None:
+                raise self._other_plan(split)
+            if split.same != self._same(number):
+                what = (
+                    f"attempt {split.attempt} published a split of window {key} with other rows:"
+                    f" {split.rows} messages, and this attempt has"
+                    f" {sum(f.rows for f in self.files.get(number, ()))}"
+                )
+                do = (
+                    "Published messages can't be deleted. Set schema, rules and the sink's settings"
+                    " back to what they were at that attempt, and run the window again."
+                )
+                raise RefusedError(what, "commit", do, *where)
+            found[number] = split
+        for split in found.values():
+            if split.digest != self.receipt.digest and self.files.keys() - found.keys():
+                raise self._other_plan(split)
+        return found
+
+    def _other_plan(self, split: PublishedSplit) -> RefusedError:
+        what = (
+            f"attempt {split.attempt} published a split of window {self.receipt.window.key} under"
+            f" another plan: its digest is {split.digest[:12]}, and this attempt's"
+            f" {self.receipt.digest[:12]}"
+        )
+        do = (
+            "Set `state` back to the ledger that the window was begun with. If that is lost:"
+            f" {LEDGER_ANEW}"
+        )
+        return RefusedError(what, "commit", do, split.topic, split.partition, split.start)
 
     def complete_receipt(self, published: Mapping[int, PublishedSplit]) -> Receipt:
         """Returns the receipt with the checksums of the splits that are published.
@@ -115,7 +136,7 @@ class WindowWork(msgspec.Struct, frozen=True):
 
     def unpublished(self, numbers: Iterable[int], control: ControlState) -> list[int]:
         """Returns the numbers of the splits that have rows and aren't published yet."""
-        published = control.splits.get(self.receipt.window.key, {})
+        published = self.published_splits(control)
         return [n for n in numbers if n in self.files and n not in published]
 
     @property
@@ -152,8 +173,7 @@ def check_window(place: str, work: WindowWork, control: ControlState | None) -> 
     receipt = work.receipt
     committed = check_receipt(place, control, receipt)
     if committed is None:
-        for split in control.splits.get(receipt.window.key, {}).values():
-            work.refuse_other(split)
+        work.published_splits(control)
         refuse_half_published(work, control)
     return committed
 
@@ -178,7 +198,7 @@ def refuse_half_published(work: WindowWork, control: ControlState) -> None:
                 )
                 do = (
                     f"If the ledger was lost or restored, run window {other.window} with the ledger"
-                    " that it was begun with."
+                    f" that it was begun with. If that is lost: {LEDGER_ANEW}"
                 )
                 raise OverlapError(what, "commit", do, split.topic, split.partition, first)
 

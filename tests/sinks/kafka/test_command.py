@@ -7,12 +7,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Stage, hour, stage
+from tests.cli.conftest import HOURLY, START, Stage, hour, stage
 from tests.kafka.produce import create_topic, delete_topic
 from tests.sinks.kafka.world import committed
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.sinks.kafka import store, transactions
 
 __all__ = ["stage"]
 
@@ -144,8 +147,76 @@ def test_messages_beside_those_of_the_receipt_are_told(out: Out) -> None:
     assert out.stage.call("rebind", out.stage.spec, "--yes").exit_code == 0
     out.stage.json("run", out.stage.spec, "--window", hour(0))
     (found,) = out.stage.json("verify", out.stage.spec, "--deep", code=1)["findings"]
-    assert "4 messages lie where its receipt doesn't say" in found["what"]
+    assert "4 messages lie where no receipt says" in found["what"]
     assert (found["level"], found["window"]) == ("wrong", hour(0))
+
+
+def test_a_window_is_not_published_again_by_receipts_that_are_put_back(out: Out) -> None:
+    """1 Two windows are published.  2 The control topic is gone, and the ledger is a copy from
+    after the first.  3 Nothing is restored, for a run would publish the second once more; so
+    it isn't either if the first one's receipt is there, and only the second's is lost.
+    """
+    stage, spec, ledger = out.stage, out.stage.spec, Path(".windrow/state.db")
+    stage.json("run", spec, "--window", hour(0))
+    older = ledger.read_bytes()
+    stage.json("run", spec, "--window", hour(1))
+    ledger.write_bytes(older)
+    delete_topic(out.kafka, f"{out.topic}.windrow")
+    for asked in ((), ("--yes",)):
+        said = stage.json("verify", spec, "--restore-receipts", *asked, code=1)
+        (failed,) = said["failed"]
+        assert (said["windows"], hour(1) in failed["what"]) == ([], True)
+    assert stage.call("run", spec, "--window", hour(1)).exit_code == 1
+    assert len(list(committed(out.kafka, out.topic))) == 8
+
+
+def test_a_batch_that_is_half_published_outlives_its_ledger(
+    out: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 Of a micro-batch one topic-partition is published, the second of its plan, and the run
+    dies.  2 Its ledger is lost, and the topic grows.  3 The rebuilt ledger ends the batch where
+    what is published ends, as the run's message says; the next batch has the rest.
+    """
+    stage, spec, ledger = out.stage, out.stage.spec, Path(".windrow/state.db")
+    text = Path(spec).read_text().replace(HOURLY, "grid: batch")
+    Path(spec).write_text(text)
+    stage.json("run", spec)
+    monkeypatch.setattr(transactions, "SMALL", 4)
+    monkeypatch.setattr(store, "PARALLEL", 1)
+
+    def grows(first: int) -> None:
+        for n in range(first, first + 9):
+            place = TopicPartition("shop.things", int(n % 3 > 0))
+            stage.broker.produce(place, b'{"id": %d}' % n, timestamp=START)
+
+    writing, opened = store.FencedStore.writing, list[str]()
+
+    def dies_at_the_second(part: store.FencedStore) -> Any:
+        opened.append(part.name)
+        assert len(opened) == 1, "dies"
+        return writing(part)
+
+    grows(100)
+    with monkeypatch.context() as crash:
+        crash.setattr(store.FencedStore, "writing", dies_at_the_second)
+        assert stage.call("run", spec).exit_code == 70
+    grows(200)
+    ledger.unlink()
+    assert "--rebuild-ledger" in stage.call("run", spec).output
+    ledger.unlink()
+    said = stage.json("doctor", spec, "--rebuild-ledger")
+    assert "is published in part and has no receipt" in str(said)
+    ranges = [
+        [
+            (s["topic"], s["partition"], s["start"], s["stop"])
+            for s in w["committed"]["receipt"]["splits"]
+        ]
+        for w in stage.json("run", spec, "--drain")["windows"]
+    ]
+    assert ranges[0] == [("shop.things", 1, 5, 11)]
+    assert stage.json("verify", spec, "--deep")["findings"] == []
+    ids = sorted(json.loads(m.value() or b"")["id"] for m in committed(out.kafka, out.topic))
+    assert ids[-18:] == [*range(100, 109), *range(200, 209)]
 
 
 def test_a_published_message_is_not_replayed(out: Out) -> None:
