@@ -40,7 +40,11 @@ from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.runner.availability import joining_topics, unselected_topics
+from windrow.ingest.runner.availability import (
+    expiring_messages,
+    joining_topics,
+    unselected_topics,
+)
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import is_done, preview_next
 from windrow.ingest.runner.next_start import next_start
@@ -350,8 +354,10 @@ def _next_window(pipeline: Pipeline) -> Check:
             )
         plan = preview(pipeline, window)
     joining = joining_topics(pipeline, plan)
-    what = "; ".join([f"window {plan.window.key} can be read", *map(str, joining)])
-    return Check("next", "warn" if any(topic.before for topic in joining) else "ok", what)
+    expiring = expiring_messages(pipeline, plan.window.key, plan.splits)
+    what = "; ".join([f"window {plan.window.key} can be read", *map(str, joining), *expiring])
+    warns = expiring or any(topic.before for topic in joining)
+    return Check("next", "warn" if warns else "ok", what)
 
 
 def _windows(pipeline: Pipeline) -> Check:

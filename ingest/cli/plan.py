@@ -17,7 +17,7 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.window import Window
-from windrow.ingest.runner.availability import joining_topics, unselected_topics
+from windrow.ingest.runner.availability import expiring_messages, joining_topics, unselected_topics
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import is_done, preview_next
 from windrow.ingest.runner.ownership import paused, refuse_unready, refuse_unwritable
@@ -63,7 +63,10 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
             *(Text(f"{topic}.", style="yellow") for topic in joining),
             *(
                 Text(f"{said}.", style="yellow")
-                for said in unselected_topics(pipeline, plan.start, newly=True)
+                for said in (
+                    *unselected_topics(pipeline, plan.start, newly=True),
+                    *expiring_messages(pipeline, plan.window.key, plan.splits),
+                )
             ),
         )
     if not plans.plans:

@@ -14,8 +14,8 @@ from windrow.ingest.settings.values import (
     LeftOut,
     Section,
     Servers,
-    TopicName,
     Values,
+    WrittenTopicName,
 )
 from windrow.ingest.sinks.kind import cluster_conflicts
 
@@ -26,7 +26,7 @@ class DeadLettersSpec(Section):
     It is on the source's cluster, or on another one.
     """
 
-    topic: Annotated[TopicName, Values("a name")] = Field(
+    topic: Annotated[WrittenTopicName, Values("a name")] = Field(
         description=(
             "Committed windows' dead letters are written there too, each at least once, with Kafka"
             " Connect's headers. It must be there."

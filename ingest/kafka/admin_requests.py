@@ -58,6 +58,15 @@ class Questions:
         """Timeout of one request."""
         return min(REQUEST_SECONDS, self.patience)
 
+    def cluster_id(self) -> str:
+        """Asks for the cluster's id."""
+        described = self.ask(
+            "the cluster's id",
+            None,
+            lambda: self.result(self.admin.describe_cluster(request_timeout=self.seconds)),
+        )
+        return str(described.cluster_id)
+
     def topics(self, names: Sequence[str], *, may_be_new: bool = True) -> dict[str, Any]:
         """Asks for the descriptions of topics, with this client's rights, as `results` does."""
         if not names:

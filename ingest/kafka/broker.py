@@ -85,14 +85,7 @@ class KafkaBroker:
         self._consumers = shared.consumers(scanning(consumer))
 
     def cluster_id(self) -> str:
-        described = self._questions.ask(
-            "the cluster's id",
-            None,
-            lambda: self._questions.result(
-                self._admin.describe_cluster(request_timeout=self._questions.seconds)
-            ),
-        )
-        return str(described.cluster_id)
+        return self._questions.cluster_id()
 
     def topic(self, name: str) -> TopicInfo:
         found = self._topic_infos([name])[name]

@@ -62,6 +62,9 @@ class KafkaDeadTopic:
     def name(self) -> str:
         return self._topic
 
+    def cluster_id(self) -> str:
+        return self._questions().cluster_id()
+
     def refuse_unwritable(self) -> None:
         """Describes the topic, which doesn't create it.
 

@@ -21,6 +21,9 @@ class DeadTopic(Protocol):
     def name(self) -> str:
         """The topic's name."""
 
+    def cluster_id(self) -> str:
+        """The id of its cluster, asked now."""
+
     def refuse_unwritable(self) -> None:
         """Checks that the topic exists and may be written. Creates nothing.
 

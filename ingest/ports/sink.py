@@ -333,6 +333,31 @@ class ShowsProgress(Protocol):
         """A folder among those of staged files; None if there is no place for it."""
 
 
+@runtime_checkable
+class TopicSink(Protocol):
+    """A sink that writes to topics of a Kafka cluster."""
+
+    def cluster_id(self) -> str:
+        """The id of that cluster, asked now."""
+
+    def written_topics(self) -> Sequence[str]:
+        """The names of all topics that it writes to."""
+
+    def retention(self) -> tuple[str, timedelta] | None:
+        """The topic that deletes rows first by the time of their source message, and its age then.
+
+        None if no row is deleted by that time.
+        """
+
+
+@runtime_checkable
+class TableGroup(Protocol):
+    """A sink of several tables."""
+
+    def absent(self) -> Sequence[str]:
+        """The identities of its tables that don't exist, but for the one with the receipts."""
+
+
 class Sink(Protocol):
     """A table that takes windows.
 

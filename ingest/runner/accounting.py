@@ -338,7 +338,8 @@ def refuse_fewer(now: Receipt, before: Receipt) -> None:
             f" {before.generation} had {had[fewer]}",
             "check",
             "Retention or compaction removed them. Nothing was replaced. Replay with --accept-fewer"
-            " to go on with fewer.",
+            " to go on with fewer; not while a table of routes lacks the window, for the others"
+            " would lose rows: restore that table from a copy that has it.",
             fewer.topic,
             fewer.partition,
         )

@@ -15,6 +15,7 @@ from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Committed, SplitCounts
 from windrow.ingest.model.source import OnLoss, selects
 from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.ports.sink import TopicSink
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.source.data_loss import WAY_OUT, refuse_lost
@@ -222,6 +223,28 @@ def joining_topics(pipeline: Pipeline, plan: Plan) -> tuple[JoiningTopic, ...]:
         before[tp.topic] += max(0, min(hit.offset, ends[tp].offset) - begin)
         passed_over[tp.topic] += max(0, begin - starts[tp])
     return tuple(JoiningTopic(name, before[name], passed_over[name]) for name in sorted(before))
+
+
+def expiring_messages(pipeline: Pipeline, key: str, splits: Sequence[Split]) -> tuple[str, ...]:
+    """Returns a sentence if the sink's topics would delete messages of a window at once.
+
+    They are older than those topics keep messages, by the time that they take along.
+    `splits`: what can be read of the window, whose key is `key`.
+    """
+    kept = pipeline.sink.retention() if isinstance(pipeline.sink, TopicSink) else None
+    if kept is None or not splits:
+        return ()
+    tps = sorted({split.tp for split in splits})
+    hits = pipeline.broker.first_at_or_after(tps, pipeline.now() - kept[1])
+    stops = [split.stop if (hit := hits[split.tp]) is None else hit.offset for split in splits]
+    pairs = zip(splits, stops, strict=True)
+    count = sum(max(0, min(stop, split.stop) - split.start) for split, stop in pairs)
+    what = (
+        f"{count:,} offsets of window {key} are older than retention.ms of {kept[0]} ({kept[1]}):"
+        " Kafka deletes their messages soon after they are published. Set sink.timestamp to"
+        " published, or raise retention.ms"
+    )
+    return (what,) if count else ()
 
 
 def unselected_topics(

@@ -14,19 +14,22 @@ from windrow.ingest.errors import (
     OwnerError,
     PausedError,
     RefusedError,
+    SpecError,
     checked_answer,
     counted,
     see_runbook,
 )
+from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.label import label_text, number_of
 from windrow.ingest.model.owner import LEDGER_ANEW, refuse_other_owner
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.source import Partitions, selects
 from windrow.ingest.model.tiling import difference
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.ledger import Ledger
-from windrow.ingest.ports.sink import Sink
+from windrow.ingest.ports.sink import Sink, TableGroup, TopicSink
 from windrow.ingest.runner.context import Pipeline
 
 _DO_MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
@@ -104,11 +107,33 @@ def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
     return refuse_unusable_table(pipeline)
 
 
+def _refuse_loop(pipeline: Pipeline) -> None:
+    """Checks by the ids of clusters that the pipeline doesn't read a topic that it writes.
+
+    The spec's own check compares addresses, of which one cluster may have several.
+
+    Raises:
+        SpecError: it would read again what it has written, without end.
+    """
+    selection, sink, topic = pipeline.spec.source.selection(), pipeline.sink, pipeline.dead_topic
+    listed = {tp.topic for tp in selection.tps} if isinstance(selection, Partitions) else set()
+    writers = [] if topic is None else [("dead_letters", topic.cluster_id, [topic.name])]
+    if isinstance(sink, TopicSink):
+        writers.append(("sink", sink.cluster_id, [*sink.written_topics()]))
+    for section, cluster_id, names in writers:
+        read = [n for n in names if n in listed or selects(selection, TopicPartition(n, 0))]
+        if read and cluster_id() == pipeline.broker.cluster_id():
+            what = f"{read[0]} is read by this pipeline, and {section} writes to it"
+            do = f"Both addresses lead to one cluster: name another topic under {section}."
+            raise SpecError(what, "setup", do)
+
+
 def refuse_unusable_table(pipeline: Pipeline) -> Sequence[str]:
     """Checks as `refuse_unready`, without the topic of dead letters.
 
     `windrow doctor` has a line of its own for that topic.
     """
+    _refuse_loop(pipeline)
     decoder = pipeline.decoder()
     checked_answer(decoder, decoder.open(), "__call__")
     for transform in pipeline.transforms():
@@ -136,8 +161,23 @@ def refuse_wrong_place(pipeline: Pipeline) -> None:
     bound = sink.owner()
     if bound is not None:
         refuse_other_owner(spec.sink_path(), bound, pipeline.owner())
+        refuse_absent_tables(pipeline)
     elif ledger.recorded(spec.id, 1):
         raise missing_table_error(sink, len(ledger.recorded(spec.id)), absent=True)
+
+
+def refuse_absent_tables(pipeline: Pipeline) -> None:
+    """Checks that each of several tables is there that has rows of windows in the ledger.
+
+    Raises:
+        OwnerError: names one that isn't.
+    """
+    sink = pipeline.sink
+    for table in sink.absent() if isinstance(sink, TableGroup) else ():
+        copies = pipeline.ledger.recorded(pipeline.spec.id)
+        count = sum(any(t.table == table and t.rows for t in one.routed) for one in copies)
+        if count:
+            raise missing_table_error(sink, count, absent=True, table=table)
 
 
 def refuse_empty_table(pipeline: Pipeline) -> None:
@@ -200,14 +240,17 @@ def ways_out(key: str) -> str:
     )
 
 
-def missing_table_error(sink: Sink, count: int, *, absent: bool) -> OwnerError:
+def missing_table_error(
+    sink: Sink, count: int, *, absent: bool, table: str | None = None
+) -> OwnerError:
     """Makes the error for a table that should hold committed windows, and doesn't.
 
-    `absent`: True if it doesn't exist; else it is empty.
+    `absent`: True if it doesn't exist; else it is empty. `table`: the identity of one of
+    several tables.
     """
     windows = counted(count, "committed window")
     state = "isn't there" if absent else "is empty"
-    what = f"The table {sink.identity} {state}, and the ledger knows {windows} of it"
+    what = f"The table {table or sink.identity} {state}, and the ledger knows {windows} of it"
     return OwnerError(what, "setup", _DO_MISSING if sink.capabilities.replaces else _DO_LOST)
 
 

@@ -60,6 +60,7 @@ from windrow.ingest.runner.accounting import (
 from windrow.ingest.runner.attempts import TOGETHER, Attempt, ReadAttempt, jobs, results_of
 from windrow.ingest.runner.availability import (
     cut_short_in_words,
+    expiring_messages,
     joining_topics,
     loss_policy,
     readable_splits,
@@ -596,7 +597,8 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         + held_back(plan)
         + unanswered(splits)
         + unwitnessed(plan)
-        + unselected_topics(pipeline, plan.start, newly=True),
+        + unselected_topics(pipeline, plan.start, newly=True)
+        + expiring_messages(pipeline, plan.window.key, attempt.readable),
         partial=losses(plan, splits)
         + cut_short_in_words(pipeline, plan)
         + _left_behind(pipeline, plan),
@@ -636,7 +638,10 @@ def _refuse_uncommittable(read: ReadAttempt, receipt: Receipt, request: Request)
     refuse_unequal(receipt.plan, staged)
     keep_schemas(pipeline, staged)
     refuse_changed_topics(pipeline, receipt.plan, read.attempt.readable)
-    if found is not None and not request.accept_fewer:
+    # where one of several tables lacks the window, fewer rows would leave those that have it
+    if found is not None and not (
+        request.accept_fewer and pipeline.sink.committed([receipt.window])
+    ):
         refuse_fewer(receipt, found.receipt)
 
 

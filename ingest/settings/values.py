@@ -418,6 +418,13 @@ ClientProperties = Annotated[
 Servers = Annotated[TextOrEmpty, AfterValidator(_servers), Values("`host:port,...`")]
 ClusterName = Annotated[Text, AfterValidator(cluster_name), Values("a name")]
 TopicName = Annotated[TextOrEmpty, AfterValidator(topic_name)]
+WrittenTopicName = Annotated[
+    TopicName,
+    must(
+        lambda name: not name.endswith(".windrow"),
+        "not end with .windrow, as the names of the topics with a Kafka sink's receipts do",
+    ),
+]
 OrNone = BeforeValidator(_none)
 """Reads `none` as None."""
 

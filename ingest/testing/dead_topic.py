@@ -14,18 +14,22 @@ from windrow.ingest.model.window import Window
 class MemoryDeadTopic:
     """A topic for dead letters in this process.
 
-    `letters`: what it holds. `publications`: how often a window's were written.
+    `letters`: what it holds. `publications`: how often a window's were written. `cluster`: the
+    id of its cluster.
     """
 
-    def __init__(self, name: str, *, is_there: bool = True) -> None:
+    def __init__(self, name: str, *, is_there: bool = True, cluster: str = "memory") -> None:
         self.letters: list[dict[str, Any]] = []
         self.publications = 0
-        self.is_there = is_there
+        self.is_there, self.cluster = is_there, cluster
         self._name = name
 
     @property
     def name(self) -> str:
         return self._name
+
+    def cluster_id(self) -> str:
+        return self.cluster
 
     def refuse_unwritable(self) -> None:
         if not self.is_there:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.advice.world import Advice, Step, World
+from tests.advice.world import COMMITTED, Advice, Step, World
 from tests.cli.conftest import Stage, hour
 from windrow.ingest.crashpoints import CrashError
 
@@ -38,6 +39,15 @@ def _gone(_: World) -> None:
     shutil.rmtree(FIRST)
 
 
+def _unmounted(_: World) -> None:
+    FIRST.rename("away")
+
+
+def _runs_again(world: World, _: re.Match[str]) -> None:
+    """The windows that the rebind named."""
+    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
+
+
 def _dies_between(world: World) -> None:
     """A run ends when the first table has its window."""
     with pytest.MonkeyPatch.context() as crash:
@@ -64,12 +74,30 @@ ROWS: list[Advice] = [
         "lake/first, which doesn't have it",
         [
             Step(
-                "windrow replay SPEC reads the window again",
-                lambda w, _: w.types(f"windrow replay SPEC --window {hour(1)}"),
+                f"windrow replay SPEC --window {hour(1)}",
             )
         ],
     ),
-    Advice("lost table", _gone, "windrow lag SPEC", "lacks 2 windows", [RUN], code=0),
+    *(
+        Advice(
+            f"lost table, before {command.split()[1]}",
+            _gone,
+            command,
+            "lake/first isn't there, and the ledger knows 2 committed windows",
+            [
+                Step("windrow rebind SPEC"),
+                Step("(They|2 committed windows .*) can be run again", _runs_again),
+            ],
+        )
+        for command in ("windrow lag SPEC", f"windrow run SPEC --window {hour(3)}")
+    ),
+    Advice(
+        "table on a disk that isn't mounted",
+        _unmounted,
+        f"windrow run SPEC --window {hour(3)}",
+        "lake/first isn't there",
+        [Step("Is its disk mounted", lambda _w, _m: Path("away").rename(FIRST))],
+    ),
     Advice(
         "between two tables",
         _dies_between,

@@ -25,6 +25,7 @@ from windrow.ingest.settings.values import (
     Text,
     TopicName,
     Values,
+    WrittenTopicName,
     must,
     names_in,
     section_of,
@@ -142,17 +143,17 @@ class KafkaSection(OnClusterSection):
     """A topic, or several, with a control topic for the receipts."""
 
     kind: Literal["kafka"]
-    topic: Annotated[TopicName | None, Values("a name"), LeftOut("none, as goes with `topics`")] = (
-        Field(
-            default=None,
-            description=(
-                "The topic of all messages. It must exist: only you know how many partitions it"
-                " should have."
-            ),
-        )
+    topic: Annotated[
+        WrittenTopicName | None, Values("a name"), LeftOut("none, as goes with `topics`")
+    ] = Field(
+        default=None,
+        description=(
+            "The topic of all messages. It must exist: only you know how many partitions it"
+            " should have."
+        ),
     )
     topics: Annotated[
-        Annotated[tuple[TopicName, ...], Field(min_length=1)] | None,
+        Annotated[tuple[WrittenTopicName, ...], Field(min_length=1)] | None,
         Values("a list of names"),
         LeftOut("none"),
     ] = Field(

@@ -85,6 +85,15 @@ class KafkaSink(KafkaTable):
     def places(self) -> Sequence[str]:
         return [self.options.staging]
 
+    def cluster_id(self) -> str:
+        return self.topics.cluster_id()
+
+    def written_topics(self) -> Sequence[str]:
+        return [*self.options.topics, self.options.control]
+
+    def retention(self) -> tuple[str, timedelta] | None:
+        return self.topics.retention() if self.options.time == "message" else None
+
     def prepare(self, owner: TableOwner, replaced: Collection[str] = ()) -> None:
         """Makes the control topic if it is missing, but no target topic."""
         del replaced  # a topic replaces no window

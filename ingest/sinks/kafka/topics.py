@@ -42,6 +42,9 @@ _CONTROL_SETTINGS = {"cleanup.policy": "compact", "retention.ms": "-1"}
 _MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default for max.message.bytes."""
 
+_EVER_MS = 50 * 365 * 86_400_000
+"""A retention of so many milliseconds or more is meant for ever."""
+
 _GUARANTEES: Mapping[Delivered, str] = {
     "exactly-once": "exactly once",
     "at-least-once": "at least once",
@@ -134,6 +137,25 @@ class SinkTopics:
         """
         self._servers, self._admin, self._names = servers, admin, tuple(names)
         self._control_name = control
+
+    def cluster_id(self) -> str:
+        return self._questions().cluster_id()
+
+    def retention(self) -> tuple[str, timedelta] | None:
+        """Returns the target topic that keeps messages for the shortest time, and that time.
+
+        It counts from the time in a message. None if no target deletes messages by that.
+        """
+        config = self._configured(self._questions(), self._names)
+        expiring = [
+            (ms, name)
+            for name in self._names
+            if "delete" in _policy(config[name])
+            and config[name]["message.timestamp.type"].value != "LogAppendTime"
+            and 0 <= (ms := _number(config[name], "retention.ms", -1)) < _EVER_MS
+        ]
+        ms, name = min(expiring, default=(-1, ""))
+        return None if not name else (name, timedelta(milliseconds=ms))
 
     def targets(self) -> dict[str, Topic]:
         """Asks for the target topics, and returns them by name.

@@ -134,8 +134,8 @@ def _checked(
             return Unreadable(
                 receipt.window.key,
                 what,
-                "windrow replay SPEC reads the window again and brings all tables to one"
-                " generation.",
+                f"windrow replay SPEC --window {receipt.window.key} reads the window again and"
+                " brings all tables to one generation.",
             )
     return committed
 

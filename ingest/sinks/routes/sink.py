@@ -129,6 +129,9 @@ class RoutedSink:
         for sink in self._every:
             sink.refuse_unwritable()
 
+    def absent(self) -> Sequence[str]:
+        return [sink.identity for sink in self._tables if sink.owner() is None]
+
     def places(self) -> Sequence[str]:
         return [place for sink in self._every for place in sink.places()]
 

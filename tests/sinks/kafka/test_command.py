@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import HOURLY, START, Stage, hour, stage
-from tests.kafka.produce import create_topic, delete_topic
+from tests.kafka.produce import configure, create_topic, delete_topic
 from tests.sinks.kafka.world import committed
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.sinks.kafka import store, transactions
+from windrow.ingest.sinks.kafka.sink import KafkaSink
 
 __all__ = ["stage"]
 
@@ -247,6 +249,7 @@ def test_a_published_message_is_not_replayed(out: Out) -> None:
         ("delivery_guarantee: at-least-once, acks: 1", "all replicas confirm"),
         ("acks: all", "goes with delivery_guarantee: none"),
         ("delivery_guarantee: none, acks: 2", "sink.acks"),
+        ("topics: [a.windrow]", "must not end with .windrow"),
         ("partition_function: where.py:place", "goes with partitioner: function"),
         ("partitioner: function, partition_function: where", "must be FILE.py:function"),
         ("staging_path: x", "unknown key"),
@@ -272,6 +275,53 @@ def test_a_loop_is_refused(out: Out, more: str) -> None:
         "shop.things is read by this pipeline"
         in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
     )
+
+
+@pytest.mark.parametrize("section", ["sink", "dead_letters"])
+def test_a_loop_by_another_address_is_refused(
+    out: Out, monkeypatch: pytest.MonkeyPatch, section: str
+) -> None:
+    """Addresses differ, and the cluster's id is the source's: plan, doctor and run refuse it
+    alike. On a cluster of another id a topic of the same name is another topic.
+    """
+    stage, spec = out.stage, Path(out.stage.spec)
+    name = out.topic if section == "sink" else "things.dead"
+    stage.write(source=f"topic_pattern: 'shop.things|{name}'")
+    text = spec.read_text()
+    if section == "sink":
+        sink = SINK.format(servers=out.kafka, topic=name, more="transactional_id_pool: 3")
+        spec.write_text(text.replace("sink: {path: lake/things}", sink))
+    else:
+        spec.write_text(
+            f"{text}dead_letters: {{topic: {name}, bootstrap_servers: 'elsewhere:9092'}}\n"
+        )
+    monkeypatch.setattr(KafkaSink, "cluster_id", lambda _: "memory")
+    window = ("--window", hour(0))
+    for asked in (("plan", *window), ("doctor",), ("run", *window)):
+        said = " ".join(stage.call(asked[0], str(spec), *asked[1:]).output.split())
+        assert f"{name} is read by this pipeline, and {section} writes to it" in said, asked
+    monkeypatch.setattr(KafkaSink, "cluster_id", lambda _: "another")
+    stage.dead_topic.cluster = "another"
+    assert stage.call("run", str(spec), *window).exit_code == 0
+
+
+def test_messages_that_the_topic_would_delete_at_once_are_told(out: Out) -> None:
+    """They take the time of their source's messages along, and the topic's retention.ms is
+    shorter: plan, doctor and run say so, as long as something of it is left to publish.
+    """
+    stage, spec = out.stage, out.stage.spec
+    configure(out.kafka, out.topic, "retention.ms", str(30 * 3_600_000))
+    stage.now = START + timedelta(hours=6)
+    assert "retention.ms" not in stage.call("plan", spec, "--window", hour(0)).output
+    stage.now = START + timedelta(hours=30, seconds=3)
+    says = f"3 offsets of window {hour(0)} are older than retention.ms of {out.topic}"
+    assert says in " ".join(stage.call("plan", spec, "--window", hour(0)).output.split())
+    (check,) = (c for c in stage.json("doctor", spec)["checks"] if c["name"] == "next")
+    assert (check["level"], says in check["what"]) == ("warn", True)
+    (ran,) = stage.json("run", spec, "--window", hour(0))["windows"]
+    assert [says in warning for warning in ran["committed"]["receipt"]["warnings"]] == [True]
+    out.write("timestamp: published")
+    assert "retention.ms" not in stage.call("plan", spec, "--window", hour(1)).output
 
 
 def test_receipts_are_restored_before_a_table_is_given_up(out: Out) -> None:
