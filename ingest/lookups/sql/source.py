@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import cast as cast_to
 from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects.postgresql import DOMAIN
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchTableError, SQLAlchemyError
 
 from windrow.ingest import client_cache
@@ -120,10 +120,12 @@ class SqlSource:
             with self._explained():
                 if version:
                     connection.exec_driver_sql(f"SET TRANSACTION SNAPSHOT '{version}'")
-                if self._dialect == "mysql":
-                    connection.exec_driver_sql("START TRANSACTION READ ONLY")
+                if begin := _BEGIN.get(self._dialect):
+                    connection.exec_driver_sql(begin)
                 table = self._reflected(connection)
                 collations = _collations(connection, table) if self._dialect == "mysql" else {}
+                if self._dialect == "sqlite":  # which has texts that aren't UTF-8, too
+                    cast("Any", connection.connection.driver_connection).text_factory = bytes
                 return _Client(self.identity, connection, table, collations)
         except BaseException:
             _closed(connection)
@@ -160,12 +162,16 @@ class SqlSource:
     def _reflected(self, connection: Connection) -> Table:
         schema, _, name = self.relation.rpartition(".")
         try:
-            return Table(
+            found = Table(
                 name, MetaData(schema=schema or None), autoload_with=connection, resolve_fks=False
             )
         except NoSuchTableError:
             what = f"there is no table or view {self.relation} in {self.identity}"
             raise SpecError(what, "setup", "Name one that the user may read.") from None
+        for column in found.columns:
+            while isinstance(column.type, DOMAIN):
+                column.type = column.type.data_type
+        return found
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -177,12 +183,14 @@ class SqlSource:
             if state == _NO_SNAPSHOT:
                 what = f"the state of {self.identity} that all tasks share is gone"
                 raise UnreachableError(what, "setup", "Run the window again.") from None
-            if isinstance(error, DataError) or state.startswith("22") or state == _NO_TEXT:
+            if isinstance(error, DataError) or state.startswith("22"):
                 what = f"{self.identity} has a value that can't be read, or compared ({state})"
                 do = "Mend the value, or look up another column."
                 raise RefusedError(what, "validate", do) from None
             of_settings = state.startswith(_OF_SETTINGS)
-            why = _first_line(error) if of_settings or state[:2] in _PLAIN else state
+            # the beginning of the driver's words, which may go on with what was asked
+            line = str(error.orig).strip().partition("\n")[0][:200]
+            why = line if of_settings or state[:2] in _PLAIN else state
             if of_settings:
                 do = "Check the URL, the user's rights and the relation."
                 raise SpecError(f"{self.identity} can't be asked: {why}", "setup", do) from None
@@ -213,6 +221,14 @@ _MYSQL = (
 )
 """How a connection begins. MariaDB alone reads the first comment, and MySQL the second."""
 
+_BEGIN = {
+    "postgresql": "SET datestyle = 'ISO'; SET timezone = 'UTC'; SET extra_float_digits = 3",
+    "mysql": "START TRANSACTION READ ONLY",
+}
+"""How a worker's transaction begins. A server of PostgreSQL's may write dates, instants and floats
+in another way by default, or cut their digits.
+"""
+
 _OF_SETTINGS = (
     *("28", "3D", "3F", "42"),
     *("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_ERROR", "SQLITE_NOTADB"),
@@ -221,12 +237,14 @@ _OF_SETTINGS = (
 a file that is no database. No other try mends it.
 """
 
-_NO_TEXT = "OperationalError"
-"""SQLite's, of a text that isn't UTF-8: of its errors the only one without a name."""
-
 _NO_SNAPSHOT = "42704"
 _CANCELLED = ("57014", "70100", "error 3024")
 """A question that took too long: for PostgreSQL, MariaDB and MySQL."""
+
+_AS_TEXTS, _PLAINLY = (types.Date, types.DateTime, types.Uuid), types.NullType()
+
+_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+"""A UUID as PostgreSQL writes it; other texts aren't equal to it."""
 
 _PLAIN = ("", "08", "53", "55", "57")
 """Classes of SQLSTATE whose texts have no values; empty: the server was not reached."""
@@ -235,8 +253,6 @@ _PLAIN = ("", "08", "53", "55", "57")
 def _state(error: DBAPIError) -> str:
     """SQLSTATE, what SQLite calls its errors, or MySQL's number of one that has no state."""
     found = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "sqlite_errorname", None)
-    if found is None and isinstance(error.orig, sqlite3.Error):
-        return type(error.orig).__name__
     if found == "HY000" and error.orig is not None:
         return f"error {error.orig.args[0]}"
     return str(found or "")
@@ -268,22 +284,44 @@ class _Client:
         if lost:
             what = f"{self.identity} has no column {lost[0]} any more"
             raise RefusedError(what, "setup", "Look up another column, or add it again.")
-        keys = _possible(keys)
+        keys = self._possible(keys)
         by = [self._comparable(self.table.c[name]) for name in keys.column_names]
         its = [self.table.c[name] for name in columns.names]
-        # values as the driver gives them, not as SQLAlchemy would make them by the column's type
-        wanted = select(*(type_coerce(column, types.NullType()) for column in its))
+        # values as the driver gives them, not as SQLAlchemy would make them by the column's type;
+        # PostgreSQL has dates and instants that Python hasn't, so these are texts
+        texts = _AS_TEXTS if self.connection.dialect.name == "postgresql" else ()
+        wanted = select(
+            *(
+                cast_to(c, types.Text) if isinstance(c.type, texts) else type_coerce(c, _PLAINLY)
+                for c in its
+            )
+        )
         found = list[Sequence[Any]]()
         for batch in keys.to_batches(KEYS_A_QUESTION):
             equal = self._equal(by, [column.to_pylist() for column in batch.columns])
             found.append(self.connection.execute(wanted.where(equal)).all())
-        arrays = []
+        arrays, unfit = [], dict[int, str]()
         for n, (column, field) in enumerate(zip(its, columns, strict=True)):
-            values = [row[n] for rows in found for row in rows]
-            padded = isinstance(column.type, types.CHAR)
-            arrays.append(self._array(_unpadded(values) if padded else values, field))
+            # spaces that pad a CHAR don't count when it is compared
+            padded = str if isinstance(column.type, types.CHAR) else ()
+            values = (row[n] for rows in found for row in rows)
+            stripped = [v.rstrip(" ") if isinstance(v, padded) else v for v in values]
+            arrays.append(_array(stripped, field, unfit))
         rows = pa.Table.from_arrays(arrays, schema=columns)
-        return Answers(_answered(rows, [len(rows) for rows in found], keys), len(found))
+        answered = _answered(rows, [len(rows) for rows in found], keys)
+        why = pa.array([unfit.get(n) for n in answered.to_pylist()], pa.string())
+        rows, its_keys = rows.take(answered), rows.select(keys.column_names).take(answered)
+        refused = {w: its_keys.filter(pc.equal(why, w)) for w in set(unfit.values())}
+        return Answers(rows.filter(why.is_null()), len(found), refused)
+
+    def _possible(self, keys: pa.Table) -> pa.Table:
+        """The keys without those that no value of a database is: texts with NUL, or no UUIDs."""
+        for name in keys.column_names:
+            if isinstance(self.table.c[name].type, types.Uuid):
+                keys = keys.filter(pc.match_substring_regex(keys[name], _UUID))
+            elif pa.types.is_string(keys[name].type):
+                keys = keys.filter(pc.invert(pc.match_substring(keys[name], "\0")))
+        return keys.combine_chunks()
 
     def _equal(self, by: list[ColumnElement[Any]], keys: list[list[Any]]) -> ColumnElement[bool]:
         """Says that columns have one of the keys, of which each has a list of values.
@@ -301,18 +339,46 @@ class _Client:
         """The column, for keys that may be too large for its type, or have other characters."""
         if isinstance(column.type, types.Integer):
             return type_coerce(column, types.BigInteger())
+        if isinstance(column.type, types.Uuid):
+            return type_coerce(column, types.Uuid(as_uuid=False))
+        if isinstance(column.type, types.Enum) and self.connection.dialect.name == "postgresql":
+            return cast_to(column, types.Text)
         collation = self.collations.get(column.name)
         return type_coerce(column, _Characters(collation)) if collation else column
 
-    def _array(self, values: Sequence[Any], field: pa.Field) -> pa.Array:
-        try:
-            # SQLite has any value in any column, and of 1.5 Arrow would make 1
-            cut = pa.types.is_integer(field.type) and float in set(map(type, values))
-            return pa.array(values, pa.float64() if cut else field.type).cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            what = f"{self.identity} has a value in {field.name} that is no {field.type}"
-            do = "Mend the value, or look up another column."
-            raise RefusedError(what, "validate", do) from None
+
+def _array(values: Sequence[Any], field: pa.Field, unfit: dict[int, str]) -> pa.Array:
+    """The values of a column; of a row with one that it can't have null, and why in `unfit`."""
+    try:
+        return _made(values, field.type)
+    except _MISFIT:
+        fit = list[Any]()
+        for n, value in enumerate(values):
+            try:
+                fit += _made([value], field.type).to_pylist()
+            except _MISFIT:
+                unfit[n] = f"its row has a value in {field.name} that is no {field.type}"
+                fit.append(None)
+        return pa.array(fit, field.type)
+
+
+_MISFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
+
+
+def _made(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Arrow's values of a driver's: in SQLite any value may be in any column."""
+    there = set(map(type, values))
+    if pa.types.is_floating(kind):
+        values = [_FLOATS.get(value, value) for value in values]
+    if pa.types.is_integer(kind) and float in there:  # of 1.5 Arrow would make 1
+        return pa.array(values, pa.float64()).cast(kind)
+    if pa.types.is_temporal(kind) and str in there:
+        return pa.array(values, pa.string()).cast(kind)
+    return pa.array(values, kind)
+
+
+_FLOATS = {b"NaN": float("nan"), b"-0.0": -0.0}
+"""How a windrow table of SQLite has what SQLite itself would change (`sinks.sqlite.columns`)."""
 
 
 def _collations(connection: Connection, table: Table) -> dict[str, str]:
@@ -326,16 +392,8 @@ def _collations(connection: Connection, table: Table) -> dict[str, str]:
     return {str(column): str(collation) for column, collation in found}
 
 
-def _possible(keys: pa.Table) -> pa.Table:
-    """The keys without those that no text of a database is: texts with NUL."""
-    for name in keys.column_names:
-        if pa.types.is_string(keys[name].type):
-            keys = keys.filter(pc.invert(pc.match_substring(keys[name], "\0")))
-    return keys.combine_chunks()
-
-
-def _answered(rows: pa.Table, found: list[int], keys: pa.Table) -> pa.Table:
-    """The rows that are equal to a key of the question that found them.
+def _answered(rows: pa.Table, found: list[int], keys: pa.Table) -> pa.Array:
+    """The numbers of the rows that are equal to a key of the question that found them.
 
     A database may take texts for equal that differ, in upper and lower case for example: then a
     row answers several questions.
@@ -349,7 +407,7 @@ def _answered(rows: pa.Table, found: list[int], keys: pa.Table) -> pa.Table:
     questions = pl.Series(place, np.repeat(np.arange(len(found)), found), pl.UInt32)
     there = there.with_columns(questions).with_row_index("\x02")
     kept = there.join(asked, [*keys.column_names, place], how="semi", maintain_order="left")
-    return rows.take(kept["\x02"].to_arrow())
+    return kept["\x02"].to_arrow()
 
 
 class _Characters(types.TypeDecorator[str]):
@@ -370,16 +428,6 @@ class _Characters(types.TypeDecorator[str]):
         return collate(cast_to(bindvalue, character_set), self.collation)
 
 
-def _unpadded(values: Sequence[Any]) -> Sequence[Any]:
-    """Takes off the spaces of CHAR(n), which don't count when it is compared."""
-    return [value.rstrip(" ") if isinstance(value, str) else value for value in values]
-
-
-def _first_line(error: DBAPIError) -> str:
-    """The beginning of a driver's error, which may go on with what was asked."""
-    return str(error.orig).strip().partition("\n")[0][:200]
-
-
 def _arrow(kind: types.TypeEngine[Any], dialect: str) -> pa.DataType | None:
     """The type that a windrow table has for a column's; None if it has none."""
     if dialect == "sqlite":
@@ -389,12 +437,10 @@ def _arrow(kind: types.TypeEngine[Any], dialect: str) -> pa.DataType | None:
     if isinstance(kind, types.TIMESTAMP) and dialect == "mysql":
         return TIMESTAMP
     if isinstance(kind, types.Numeric) and not isinstance(kind, types.Float):
-        digits, scale = kind.precision or 0, kind.scale or 0
-        return pa.decimal128(digits, scale) if 0 <= scale <= digits <= 38 and digits else None
+        digits, scale = kind.precision or 38, kind.scale or 18 * (kind.precision is None)
+        return pa.decimal128(digits, scale) if 0 <= scale <= digits <= 38 else None
     if isinstance(kind, types.DateTime):
         return TIMESTAMP if kind.timezone else None
-    if isinstance(kind, types.Enum):
-        return None
     return next((arrow for sql, arrow in _TYPES if isinstance(kind, sql)), None)
 
 
@@ -418,5 +464,6 @@ _TYPES: tuple[tuple[type[types.TypeEngine[Any]], pa.DataType], ...] = (
     (types.BINARY, pa.binary()),
     (types.VARBINARY, pa.binary()),
     (types.Date, pa.date32()),
+    (types.Uuid, pa.string()),
 )
 """A type of SQLAlchemy's, and of its kin, with the one of a windrow table's."""
