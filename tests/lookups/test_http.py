@@ -337,7 +337,7 @@ def test_a_refused_key_takes_no_other_along(many: bool, folder: Path) -> None:
             "geo refuses its key: it answered 422",
             "geo refuses its key: its answer is larger than 4 MiB",
             "geo refuses its key: Expected int, got str - at $.n",
-            "geo refuses its key: Expected an object or a list of objects - at $.data.items",
+            "geo refuses its key: Expected one object, or one list of objects - at $.data.items",
             "geo refuses its key: its answer has NaN, Infinity or half a surrogate pair",
         ]
         assert found.rows["n"].to_pylist() == [1] * 5
@@ -455,15 +455,108 @@ def test_failures_that_are_not_in_a_row(folder: Path, monkeypatch: pytest.Monkey
         assert (found.lookups[0].hits, len(service.asked)) == (4, 6)
 
 
-@pytest.mark.parametrize("status", [301, 401, 403, 415])
+_KEYS = {"a": 1, "b": 2, "c": 3}
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"ip": "z", "n": 1}, "its answer has another key"),
+        ([{"n": 1}, {"ip": "A", "n": 2}], "its answer has another key"),
+        ({"error": "rate limited"}, "its answer has none of the schema's fields"),
+        ({}, "its answer has none of the schema's fields"),
+        ([{"message": None}], "its answer has none of the schema's fields"),
+        ({"ip": 7, "n": 1}, r"Expected str, got int - at \$.ip"),
+        *((Reply({"n": 1}, status), f"it answered {status}") for status in (202, 205, 206, 207)),
+    ],
+)
+def test_an_answer_that_is_not_the_keys(answer: Any, why: str, folder: Path) -> None:
+    """Refuses the key: it is no row, and no miss that `on_miss` would make nulls of."""
+
+    def reply(asked: Asked) -> Reply:
+        other = answer if isinstance(answer, Reply) else Reply(answer)
+        return other if asked.key == "b" else Reply({"ip": asked.key, "country": None})
+
+    with serving(reply) as service:
+        rows = decoded(pa.RecordBatch.from_pydict({"ip": ["a", "b"]}))
+        found = apply(lookup(folder, service), rows)
+    assert dead(found) == [(1, "rules", "lookup:geo:refused")]
+    assert re.search(f"geo refuses its key: {why} - in", found.dead_detail[0].as_py())
+    assert (found.lookups[0].hits, found.lookups[0].misses) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("column", "key", "same", "other"),
+    [
+        ("id", 2**40, 2**40, 7),
+        (
+            "at",
+            datetime(2026, 1, 5, tzinfo=UTC),
+            "2026-01-05T01:00:00+01:00",
+            "2026-01-05T00:00:01Z",
+        ),
+        ("day", date(2026, 1, 5), "2026-01-05", "2026-01-06"),
+        ("price", Decimal("1.20"), "1.2", "1.21"),
+        ("on", True, True, False),
+    ],
+)
+def test_an_answer_may_repeat_its_key(
+    column: str, key: Any, same: object, other: object, folder: Path
+) -> None:
+    """As any type, in any form that the schema reads: it is held to the key by its value."""
+    for said, hits in ((same, 1), (None, 1), (other, 0)):
+        more = {} if said is None else {column: said}
+        with serving(lambda _, more=more: Reply({"big": 5} | more)) as service:
+            given_ = {"http": f"{service.url}/{{{column}}}", "schema": "geo.py:Wide"}
+            source = HttpSection.model_validate(given_).source(folder)
+            keys = pa.array([key], source.schema().field(column).type)
+            step = Lookup("w", (("key", column),), (("big", "big"),), source)
+            found = apply(step, decoded(pa.RecordBatch.from_arrays([keys], ["key"])))
+        assert found.lookups[0].hits == hits
+        assert len(dead(found)) == 1 - hits
+
+
+def test_a_part_of_an_answer_is_asked_for_in_parts(folder: Path) -> None:
+    """Of many keys each half, as of a batch that is refused, until the answer is whole."""
+
+    def reply(asked: Asked) -> Reply:
+        items = [{"ip": ip, "n": _KEYS[ip]} for ip in asked.body["ips"][:2]]
+        return Reply({"data": {"items": items}}, 206 if len(asked.body["ips"]) > 2 else 201)
+
+    with serving(reply) as service:
+        rows = decoded(pa.RecordBatch.from_pydict({"ip": [*_KEYS]}))
+        found = apply(lookup(folder, service, **BATCHES, on_miss="fail"), rows)
+    assert found.rows["n"].to_pylist() == [*_KEYS.values()]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"data": {"items": [{"ip": "a"}]}, "data": {"items": [{"ip": "a"}]}}',
+        b'{"data": {"items": [], "more": 1, "items": [{"ip": "a"}]}}',
+        b'{"data": {"items": [{"ip": "a"}], "items": []}}',
+    ],
+)
+def test_a_name_twice_on_the_way_to_the_rows(body: bytes, folder: Path) -> None:
+    """Nobody can say which one is meant."""
+    with serving(lambda _: Reply(body)) as service:
+        rows = decoded(pa.RecordBatch.from_pydict({"ip": ["a"]}))
+        for more in ({"results": "data.items"}, BATCHES):
+            found = apply(lookup(folder, service, **more), rows)
+            assert dead(found) == [(0, "rules", "lookup:geo:refused")]
+
+
+@pytest.mark.parametrize("status", [301, 401, 403, 404, 415])
 def test_what_no_key_is_to_blame_for(status: int, folder: Path) -> None:
-    """A redirect isn't followed; a refused sign-in makes no dead letters: the spec is wrong."""
+    """A redirect isn't followed; a refused sign-in makes no dead letters, nor are all keys misses
+    where a service of many isn't there: the spec is wrong.
+    """
     with (
         serving(place) as other,
         serving(lambda _: Reply(HUSH, status, {"Location": f"{other.url}/{HUSH}"})) as service,
     ):
         with pytest.raises(SpecError, match=f"answered {status}") as told:
-            apply(lookup(folder, service), decoded(VISITS))
+            apply(lookup(folder, service, **(BATCHES if status == 404 else {})), decoded(VISITS))
         assert not other.asked
     assert HUSH not in str(told.value)
 
@@ -542,7 +635,8 @@ def test_certificates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of five may send a fifth of ten a second: one every half second, retries, too, which
-    have their time however long they wait for their turn.
+    have their time however long they wait for their turn. A service that asks to wait may do so
+    any number of times, one that fails twenty times.
     """
     now, waits = [100.0], list[float]()
 
@@ -557,6 +651,13 @@ def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             now[0] += seconds
 
     monkeypatch.setattr(clients, "time", Clock)
+    busy = [Reply(status=429, headers={"Retry-After": "1"})] * (clients.MOST_FAILURES + 1)
+    replies = iter(busy)
+    with serving(lambda a: next(replies, None) or place(a)) as service:
+        step = lookup(folder, service, concurrency=1, timeout="1m")
+        assert apply(step, decoded(VISITS)).lookups[0].requests == len(busy) + 3
+    assert sum(waits) == pytest.approx(len(busy))
+    waits.clear()
     replies = iter([Reply(status=500), Reply(status=500)])
     with serving(lambda a: next(replies, None) or place(a)) as service:
         step = lookup(folder, service, per_second=10, concurrency=1, timeout="400ms")

@@ -31,6 +31,9 @@ from windrow.ingest.settings.secrets import Secret, read
 _OF_SETTINGS = {401, 403, 405, 406, 407, 411, 415, 426}
 """Statuses that aren't about a key: all requests would get them."""
 
+_WHOLE = {200, 201, 203}
+"""Statuses of a whole answer. That of 206 is a part, and that of 202 comes later."""
+
 
 @dataclass(frozen=True)
 class HttpSource:
@@ -99,9 +102,14 @@ class _Asker:
         self._source = source
         self._body = None if source.body is None else msgspec.json.decode(source.body)
         self._schema = pa.schema(sorted(columns, key=lambda field: field.name not in source.by))
-        names = self._schema.names if source.batch else self._schema.names[len(source.by) :]
         by_name = {column.name: column for column in source.columns.columns}
-        chosen = tuple(by_name[name] for name in names)
+        chosen = tuple(
+            replace(by_name[f.name], type=f.type, nullable=source.batch is None)
+            if f.name in source.by
+            else by_name[f.name]
+            for f in self._schema
+        )
+        self._names = frozenset(by_name)
         self._decoder = StrictJson(replace(source.columns, columns=chosen))
         headers = {
             name.lower(): of if isinstance(of, str) else read(of, f"from.headers.{name}")
@@ -126,18 +134,20 @@ class _Asker:
                 part, work = work[: 4 * threads], work[4 * threads :]
                 for some, (found, tries) in zip(part, pool.map(self._asked, part), strict=True):
                     key, requests = [some[0][name] for name in by], requests + tries
-                    made = self._decoded(found)
+                    made = self._decoded(found, key)
                     if not isinstance(made, str):
-                        rows += made if self._source.batch else ([*key, *row] for row in made)
+                        rows += made
                         size += sum(map(len, found))
                     elif len(some) > 1:
                         work += [some[: len(some) // 2], some[len(some) // 2 :]]
                     else:
                         refused.setdefault(made, []).append(key)
                 if size > MOST_BYTES:
-                    what = f"The answers of {self._source.identity} take too much memory"
-                    do = "Decode fewer messages at once (source.tuning.batch_messages)."
-                    raise SpecError(what, "validate", do)
+                    raise SpecError(
+                        f"The answers of {self._source.identity} take too much memory",
+                        "validate",
+                        "Decode fewer messages at once (source.tuning.batch_messages).",
+                    )
         types = pa.schema([self._schema.field(name) for name in by])
         no = {why: _table(of, types) for why, of in refused.items()}
         return Answers(_table(rows, self._schema), requests, no)
@@ -162,10 +172,12 @@ class _Asker:
         if status == 204 or (status == 404 and not many):
             return []
         if status in _OF_SETTINGS or 300 <= status < 400 or status == 404:
-            what = f"{self._source.identity} answered {status}"
-            do = "Check the address (no redirect is followed), the headers, and their rights."
-            raise SpecError(what, "setup", do)
-        if status >= 400:
+            raise SpecError(
+                f"{self._source.identity} answered {status}",
+                "setup",
+                "Check the address (no redirect is followed), the headers, and their rights.",
+            )
+        if status not in _WHOLE:
             return f"it answered {status}"
         if body is None:
             return f"its answer is larger than {MOST_OF_ONE >> 20} MiB"
@@ -173,19 +185,34 @@ class _Asker:
             return _rows_in(body, self._source.results, many=many)
         except (KeyError, msgspec.ValidationError, RecursionError):
             path = ".".join(("$", *self._source.results))
-            return f"Expected an object or a list of objects - at {path}"
+            return f"Expected one object, or one list of objects - at {path}"
         except (msgspec.DecodeError, UnicodeDecodeError):
             with suppress(ValueError, RecursionError):
                 json.loads(body)  # takes what some services write, and no other try mends
                 return "its answer has NaN, Infinity or half a surrogate pair"
             raise AgainError("what it answered is no JSON", 0) from None
 
-    def _decoded(self, rows: list[bytes] | str) -> list[list[object]] | str:
-        """The values of rows; or why they, or one of them, can't be used."""
+    def _decoded(
+        self, rows: list[bytes] | str, key: Sequence[object]
+    ) -> Sequence[list[object]] | str:
+        """The values of rows; or why they, or one of them, can't be used.
+
+        `key`: of a request for one key. A row of its answer needn't repeat it, and gets it.
+        """
         try:
-            return rows if isinstance(rows, str) else list(map(self._decoder.decode, rows))
+            made = rows if isinstance(rows, str) else list(map(self._decoder.decode, rows))
         except RefusedValueError as misfit:
             return misfit.detail
+        if isinstance(made, str) or self._source.batch:
+            return made
+        for row, text in zip(made, rows, strict=True):
+            said = zip(row, key, self._schema, strict=False)
+            if any(pa.scalar(its, f.type).as_py() not in {None, mine} for its, mine, f in said):
+                return "its answer has another key"
+            if all(value is None for value in row) and self._names.isdisjoint(_fields(text)):
+                return "its answer has none of the schema's fields"
+            row[: len(key)] = key
+        return made
 
 
 def _table(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
@@ -199,13 +226,21 @@ def _rows_in(body: bytes, names: Sequence[str], *, many: bool) -> list[bytes]:
 
     Raises:
         msgspec.DecodeError: it is no JSON; KeyError, msgspec.ValidationError: it has no rows
-            there.
+            there, or a name on the way twice.
     """
     found = msgspec.json.decode(body, type=msgspec.Raw)
     for name in names:
-        found = msgspec.json.decode(found, type=dict[str, msgspec.Raw])[name]
+        inner = _fields(found)
+        if [its for its, _ in json.loads(bytes(found), object_pairs_hook=list)].count(name) > 1:
+            raise KeyError(name)
+        found = inner[name]
     if bytes(found).startswith(b"{"):
         return [bytes(found)]
     either = list[msgspec.Raw] if many else list[msgspec.Raw] | None
     rows = map(bytes, msgspec.json.decode(found, type=either) or ())
     return [row for row in rows if row != b"null"]
+
+
+def _fields(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """The fields of an object, as they are written; of one that is there twice the last."""
+    return msgspec.json.decode(text, type=dict[str, msgspec.Raw])

@@ -166,8 +166,11 @@ class SqlSource:
                 name, MetaData(schema=schema or None), autoload_with=connection, resolve_fks=False
             )
         except NoSuchTableError:
-            what = f"there is no table or view {self.relation} in {self.identity}"
-            raise SpecError(what, "setup", "Name one that the user may read.") from None
+            raise SpecError(
+                f"there is no table or view {self.relation} in {self.identity}",
+                "setup",
+                "Name one that the user may read.",
+            ) from None
         for column in found.columns:
             while isinstance(column.type, DOMAIN):
                 column.type = column.type.data_type
@@ -181,30 +184,40 @@ class SqlSource:
         except DBAPIError as error:
             state = _state(error)
             if state == _NO_SNAPSHOT:
-                what = f"the state of {self.identity} that all tasks share is gone"
-                raise UnreachableError(what, "setup", "Run the window again.") from None
+                raise UnreachableError(
+                    f"the state of {self.identity} that all tasks share is gone",
+                    "setup",
+                    "Run the window again.",
+                ) from None
             if isinstance(error, DataError) or state.startswith("22"):
-                what = f"{self.identity} has a value that can't be read, or compared ({state})"
-                do = "Mend the value, or look up another column."
-                raise RefusedError(what, "validate", do) from None
+                raise RefusedError(
+                    f"{self.identity} has a value that can't be read, or compared ({state})",
+                    "validate",
+                    "Mend the value, or look up another column.",
+                ) from None
             of_settings = state.startswith(_OF_SETTINGS)
             # the beginning of the driver's words, which may go on with what was asked
             line = str(error.orig).strip().partition("\n")[0][:200]
             why = line if of_settings or state[:2] in _PLAIN else state
             if of_settings:
-                do = "Check the URL, the user's rights and the relation."
-                raise SpecError(f"{self.identity} can't be asked: {why}", "setup", do) from None
+                raise SpecError(
+                    f"{self.identity} can't be asked: {why}",
+                    "setup",
+                    "Check the URL, the user's rights and the relation.",
+                ) from None
             do = "Run the window again."
             if state in _CANCELLED:
                 why = f"a question took longer than {self.timeout / 1000:g} s"
                 do += (
                     " If it is always so slow, index the key's columns, or set a longer `timeout`."
                 )
-            what = f"{self.identity} doesn't answer: {why}"
-            raise UnreachableError(what, "setup", do) from None
+            raise UnreachableError(f"{self.identity} doesn't answer: {why}", "setup", do) from None
         except SQLAlchemyError as error:
-            what = f"{self.identity} can't be asked: {type(error).__name__}"
-            raise SpecError(what, "setup", "Check the URL and the relation.") from None
+            raise SpecError(
+                f"{self.identity} can't be asked: {type(error).__name__}",
+                "setup",
+                "Check the URL and the relation.",
+            ) from None
 
 
 _DRIVERS = {
@@ -282,8 +295,11 @@ class _Client:
     def answers(self, keys: pa.Table, columns: pa.Schema) -> Answers:
         lost = [name for name in columns.names if name not in self.table.c]
         if lost:
-            what = f"{self.identity} has no column {lost[0]} any more"
-            raise RefusedError(what, "setup", "Look up another column, or add it again.")
+            raise RefusedError(
+                f"{self.identity} has no column {lost[0]} any more",
+                "setup",
+                "Look up another column, or add it again.",
+            )
         keys = self._possible(keys)
         by = [self._comparable(self.table.c[name]) for name in keys.column_names]
         its = [self.table.c[name] for name in columns.names]

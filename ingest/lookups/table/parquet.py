@@ -45,8 +45,11 @@ class ParquetFiles:
             names = self._schema_of(file).names
             lost = [name for name in columns if names.count(name) != 1]
             if lost and table is None:
-                what = f"the file {self.place}/{file.path} has no column {min(lost)}, or several"
-                raise RefusedError(what, "setup", "All files of the folder must have it once.")
+                raise RefusedError(
+                    f"the file {self.place}/{file.path} has no column {min(lost)}, or several",
+                    "setup",
+                    "All files of the folder must have it once.",
+                )
             there = [name for name in columns if name not in lost]
             for batch in batches_of(Place(self.place), file.path, there):
                 # the table got these columns after the file was written
@@ -74,9 +77,11 @@ class ParquetFiles:
     def _refuse_others(self, version: str) -> tuple[pa.Schema | None, list[ListedFile]]:
         table, files = self._files()
         if not self._version(files).startswith(version):  # earlier releases pinned only its start
-            what = f"the files in {self.place} are others than those that the window is pinned to"
-            do = "Files have no versions: a Delta or Iceberg table keeps its older states."
-            raise RefusedError(what, "setup", do)
+            raise RefusedError(
+                f"the files in {self.place} are others than those that the window is pinned to",
+                "setup",
+                "Files have no versions: a Delta or Iceberg table keeps its older states.",
+            )
         return table, files
 
     def _files(self) -> tuple[pa.Schema | None, list[ListedFile]]:
@@ -89,9 +94,11 @@ class ParquetFiles:
             found = [file for file in place.walk("") if not _is_hidden(file.path)]
         found = [file for file in found if file.path.endswith(".parquet")]
         if not found:
-            what = f"there is neither a Delta table nor a Parquet file at {self.place}"
-            do = "Name the table's folder; an Iceberg table needs warehouse or catalog, too."
-            raise SpecError(what, "setup", do)
+            raise SpecError(
+                f"there is neither a Delta table nor a Parquet file at {self.place}",
+                "setup",
+                "Name the table's folder; an Iceberg table needs warehouse or catalog, too.",
+            )
         return table, sorted(found, key=lambda file: file.path)
 
 

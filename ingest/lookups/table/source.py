@@ -88,12 +88,12 @@ class TableSource:
             typed = _as(batch, columns, self.identity)
             size += typed.nbytes
             if size > MOST_BYTES:
-                what = (
+                raise SpecError(
                     f"The columns {', '.join(columns.names)} of {self.identity} take more than"
-                    f" {MOST_BYTES >> 20} MiB of memory"
+                    f" {MOST_BYTES >> 20} MiB of memory",
+                    "setup",
+                    "Take fewer or smaller columns, or join the table in a spark step.",
                 )
-                do = "Take fewer or smaller columns, or join the table in a spark step."
-                raise SpecError(what, "setup", do)
             yield typed
 
 
@@ -187,9 +187,11 @@ def _as(batch: pa.RecordBatch, columns: pa.Schema, source: str) -> pa.RecordBatc
         try:
             arrays.append(_cast(batch[field.name], field.type))
         except (UnsupportedTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            what = f"{source} has a value in {field.name} that is no {field.type}"
-            do = "A column needs the type that it has in the newest version, or in the first file."
-            raise RefusedError(what, "setup", do) from None
+            raise RefusedError(
+                f"{source} has a value in {field.name} that is no {field.type}",
+                "setup",
+                "A column needs the type that it has in the newest version, or in the first file.",
+            ) from None
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 

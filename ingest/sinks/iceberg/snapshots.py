@@ -37,28 +37,37 @@ class IcebergSnapshots:
             return
         pinned = table.snapshot_by_id(int(version))
         if pinned is None:
-            what = f"snapshot {version} of the Iceberg table {self.at.place} isn't there any more"
-            do = "It was expired, or the table was made anew."
-            raise RefusedError(what, "setup", do)
+            raise RefusedError(
+                f"snapshot {version} of the Iceberg table {self.at.place} isn't there any more",
+                "setup",
+                "It was expired, or the table was made anew.",
+            )
         schema = table.schemas().get(pinned.schema_id or 0, table.schema())
         lost = [name for name in columns if name not in schema.column_names]
         if lost:
-            what = f"snapshot {version} of {self.at.place} has no column {lost[0]}"
-            raise RefusedError(what, "setup", "The table got it later, or it has another name.")
+            raise RefusedError(
+                f"snapshot {version} of {self.at.place} has no column {lost[0]}",
+                "setup",
+                "The table got it later, or it has another name.",
+            )
         try:
             scan = table.scan(selected_fields=tuple(columns), snapshot_id=int(version))
             yield from scan.to_arrow_batch_reader()
         except FileNotFoundError as error:
-            what = f"a file of snapshot {version} of the Iceberg table {self.at.place} is gone"
-            raise RefusedError(what, "setup", "Restore it from a backup.") from error
+            raise RefusedError(
+                f"a file of snapshot {version} of the Iceberg table {self.at.place} is gone",
+                "setup",
+                "Restore it from a backup.",
+            ) from error
         except Exception as error:
             raise self._unreachable(error) from error
 
     def _table(self) -> Table:
         table = load(self.at)
         if table is None:
-            what = f"there is no Iceberg table {self.at.place}"
-            raise SpecError(what, "setup", "Name a table that is there.")
+            raise SpecError(
+                f"there is no Iceberg table {self.at.place}", "setup", "Name a table that is there."
+            )
         return table
 
     def _readable(self) -> Table:
@@ -85,11 +94,16 @@ class IcebergSnapshots:
             raise self._unreachable(error) from error
         if deleting:
             what = f"the rows of the Iceberg table {self.at.place} can't be read: some are deleted"
-            do = "Have the engine that deleted them rewrite the table's data files, then run again."
-            raise UnreachableError(f"{what} by equality deletes", "setup", do)
+            raise UnreachableError(
+                f"{what} by equality deletes",
+                "setup",
+                "Have the engine that deleted them rewrite the table's data files, then run again.",
+            )
         return table
 
     def _unreachable(self, error: Exception) -> UnreachableError:
-        what = f"the table {self.at.place} can't be read: {reason(self.at, error)}"
-        do = "Check the catalog, the table's storage and the rights, then run again."
-        return UnreachableError(what, "setup", do)
+        return UnreachableError(
+            f"the table {self.at.place} can't be read: {reason(self.at, error)}",
+            "setup",
+            "Check the catalog, the table's storage and the rights, then run again.",
+        )
