@@ -20,7 +20,13 @@ from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 
 from windrow.ingest.config.dagster import DagsterSpec
-from windrow.ingest.errors import BugError, UnreachableError, WindrowError, error_of_place
+from windrow.ingest.errors import (
+    BugError,
+    UnreachableError,
+    WindrowError,
+    error_of_place,
+    mistakes,
+)
 
 
 class ShownAloneError(DagsterUserCodeProcessError):
@@ -65,7 +71,7 @@ def failing(what: str) -> Iterator[None]:
     """Raises errors of the block as failures, without a retry."""
     try:
         yield
-    except (Exception, SystemExit) as error:  # raised again, unknown ones as a bug  # noqa: BLE001
+    except mistakes() as error:  # raised again, unknown ones as a bug
         raise failure_of(what, error) from None
 
 

@@ -36,7 +36,7 @@ from windrow.assets.topic import versions
 from windrow.ingest.admin.completeness import completeness_of
 from windrow.ingest.admin.lag import lag
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import RefusedError, WindrowError, with_spec
+from windrow.ingest.errors import RefusedError, WindrowError, mistakes, with_spec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.runner.context import Pipeline, Result
 from windrow.ingest.runner.next_start import next_start_after
@@ -251,7 +251,7 @@ def errors_reported(
     waits.addFilter(hears)
     try:
         yield
-    except (Exception, SystemExit) as raised:  # raised again, unknown ones as a bug  # noqa: BLE001
+    except mistakes() as raised:  # raised again, unknown ones as a bug
         error = known(raised)
         error.do = with_spec(error.do, spec.spec_file)
         failure = again_or_failure(what, error, context.retry_number, spec.dagster)

@@ -408,6 +408,26 @@ def owners() -> dict[str, str]:
     } | {"windrow": "windrow"}
 
 
+def mistakes() -> tuple[type[BaseException], ...]:
+    """Names the exceptions of others' code, behind `except`.
+
+    They are all exceptions but those by which the process is asked to end: Ctrl-C, a cancelled
+    run. Code of users, plugins and libraries may raise what is no Exception: SystemExit, a panic
+    of Rust, asyncio's CancelledError.
+    """
+    raised = sys.exc_info()[0] or Exception
+    ends = (KeyboardInterrupt, GeneratorExit)
+    if not issubclass(raised, (Exception, SystemExit)) and (
+        issubclass(raised, ends) or raised.__module__.partition(".")[0] in _ENDING
+    ):
+        return ()
+    return (BaseException,)
+
+
+_ENDING = {"dagster", "windrow", "_pytest"}
+"""Packages whose own exceptions that are no Exception ask the process to end."""
+
+
 def bug_of(error: BaseException) -> str:
     """Says of an unexpected exception whose bug it is, and where; without its text."""
     places = [

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, mistakes
 from windrow.ingest.schema.messages import HEADERS
 
 Header = tuple[str, bytes | None]
@@ -77,7 +77,7 @@ def load_edit(script: Path) -> Edit:
         raise SpecError(
             f"{script} is not Python: line {error.lineno}", "spec", "Fix the script."
         ) from None
-    except (Exception, SystemExit) as error:  # whatever a user's script raises  # noqa: BLE001
+    except mistakes() as error:  # whatever a user's script raises
         raise _failed(f"{script} can't be run", error, script) from None
     edit = names.get(_FUNCTION)
     if not callable(edit):
@@ -95,7 +95,7 @@ def _checked(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
     def call(message: RefusedMessage) -> RefusedMessage | None:
         try:
             edited = edit(message)
-        except (Exception, SystemExit) as error:  # whatever a user's function raises  # noqa: BLE001
+        except mistakes() as error:  # whatever a user's function raises
             raise _failed(f"{_FUNCTION} failed", error, script, message) from None
         wrong = None if edited is None else _wrong(edited, message)
         if wrong is not None:

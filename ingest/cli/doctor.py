@@ -33,6 +33,7 @@ from windrow.ingest.errors import (
     counted,
     first_few,
     how_to_install,
+    mistakes,
 )
 from windrow.ingest.kafka.embedded.jars import java_problem, java_untried
 from windrow.ingest.model.boundary import TopicPartition
@@ -247,7 +248,7 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
         return check()
     except WindrowError as error:
         return failed(name, error)
-    except (Exception, SystemExit) as error:  # reported; others go on  # noqa: BLE001
+    except mistakes() as error:  # reported; others go on
         return failed(name, BugError.of(error, "setup"))
 
 

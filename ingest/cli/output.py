@@ -27,6 +27,7 @@ from windrow.ingest.errors import (
     WindrowError,
     bug_of,
     error_of_place,
+    mistakes,
     with_spec,
 )
 
@@ -229,14 +230,14 @@ def command_output(
     try:
         with redirect_stdout(sys.stderr), _interruptible():
             if spec is not None and must_exist and not spec.exists():
-                raise SpecError(  # noqa: TRY301
+                raise SpecError(
                     f"The spec {spec} can't be read: there is no such file",
                     "spec",
                     "Give the path of a pipeline's YAML file.",
                 )
             yield output
     # the last place before the terminal; a plugin may call sys.exit
-    except (Interrupted, Exception, SystemExit) as error:  # noqa: BLE001
+    except (Interrupted, *mistakes()) as error:
         if debug:
             traceback.print_exc()
         told = error_of_place(error, "run the same command again") or error

@@ -36,6 +36,7 @@ from windrow.ingest.errors import (
     NotClosedError,
     RefusedError,
     SpecError,
+    mistakes,
 )
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.broker import Broker, TopicInfo
@@ -351,7 +352,7 @@ class SplitReader:
         split = self.pinned.splits[number]
         try:
             yield from batch_iterator(partial(self._read, split))
-        except (Exception, SystemExit) as failed:  # becomes windrow's own, without its text  # noqa: BLE001
+        except mistakes() as failed:  # becomes windrow's own, without its text
             raise as_error(failed, split) from None
 
     def _read(self, split: Split, give: Take) -> None:

@@ -12,7 +12,13 @@ from collections.abc import Callable
 import msgspec
 
 from windrow.ingest import errors
-from windrow.ingest.errors import BugError, Stage, UnreachableError, WindrowError
+from windrow.ingest.errors import (
+    BugError,
+    Stage,
+    UnreachableError,
+    WindrowError,
+    mistakes,
+)
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staged
@@ -75,9 +81,7 @@ def outcome_of(task: Callable[[Split], Staged], split: Split) -> str:
     """
     try:
         return to_json(_Outcome(staged=task(split)))
-    except BaseException as failed:
-        if not isinstance(failed, (Exception, SystemExit)) and not is_panic(failed):
-            raise
+    except mistakes() as failed:  # an interrupt is raised again
         return to_json(_Outcome(failure=ErrorData.of(as_error(failed, split))))
 
 
@@ -112,12 +116,3 @@ def result_of(outcome: str) -> Staged:
         assert ended.failure is not None, "a try ends in a result or in an error"
         raise ended.failure.error()
     return ended.staged
-
-
-def is_panic(error: BaseException) -> bool:
-    """Returns whether an error is a panic of Rust code.
-
-    It is no Exception, and each library has a class of its own for it; they share only
-    this name.
-    """
-    return (type(error).__module__, type(error).__name__) == ("pyo3_runtime", "PanicException")

@@ -32,7 +32,7 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, mistakes
 from windrow.ingest.model.instants import is_zone
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.dtypes import (
@@ -136,7 +136,7 @@ class Columns:
             written = _written(model)
             schema = model.to_schema()
         # whatever pandera, polars or the model's own code raises, the model has to be fixed
-        except (Exception, SystemExit) as error:
+        except mistakes() as error:
             raise _refusal(
                 model, [f"pandera can't read it: {type(error).__name__}: {error}"]
             ) from error

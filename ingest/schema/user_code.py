@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, mistakes
 
 T = TypeVar("T")
 
@@ -260,7 +260,7 @@ def _from_file(reference: CodeReference) -> ModuleType:
     try:
         # the user's own code: loading it is the point
         exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
-    except (Exception, SystemExit) as error:
+    except mistakes() as error:
         del sys.modules[module.__name__]
         raise _failed(reference, str(path), error) from error
     return module
@@ -269,7 +269,7 @@ def _from_file(reference: CodeReference) -> ModuleType:
 def _from_module(reference: CodeReference) -> ModuleType:
     try:
         return importlib.import_module(reference.file_or_module)
-    except (Exception, SystemExit) as error:
+    except mistakes() as error:
         raise _failed(reference, reference.file_or_module, error) from error
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from windrow.ingest.errors import mistakes
 from windrow.ingest.settings.values import Section, sentence
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Plugins:
             raise sentence(f"{what} must have a name of at most 60 letters, digits, _, . and -")
         try:
             kind = entries[0].load()
-        except (Exception, SystemExit) as error:  # whatever its module does
+        except mistakes() as error:  # whatever its module does
             why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise sentence(
                 f"{what} can't be loaded ({why}): install what it needs, or another version of it"

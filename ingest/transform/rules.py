@@ -7,7 +7,6 @@ check of a column reads that column alone; any other check may look at the whole
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, mistakes
 from windrow.ingest.ports.decoder import Refusal
 from windrow.ingest.schema.user_code import import_pandera
 
@@ -137,7 +136,7 @@ class Rules:
         asked = self._with_frames(rows)
         try:
             found = _together([rule.verdicts(frame) for rule, frame in asked])
-        except (Exception, SystemExit):  # a check is the user's own code  # noqa: BLE001
+        except mistakes():  # a check is the user's own code
             found = []
         if found and all(_is_one_each(verdicts, rows.num_rows) for verdicts in found):
             return found
@@ -161,8 +160,10 @@ class Rules:
         useless.
         """
         for rule, frame in self._with_frames(empty):
-            with suppress(Exception, SystemExit):
+            try:
                 rule.check(frame, rule.key)
+            except mistakes():
+                continue
         self._bound = True
 
     def _alone(self, rule: _Rule, frame: pl.LazyFrame, rows: int) -> pl.Series:
@@ -170,7 +171,7 @@ class Rules:
         try:
             (verdicts,) = _together([rule.verdicts(frame)]) or [pl.Series()]
         # the user's own code again; the error's text may hold values
-        except (Exception, SystemExit) as error:  # noqa: BLE001
+        except mistakes() as error:
             why = f"it raised {type(error.__cause__ or error).__name__}"
         else:
             if _is_one_each(verdicts, rows):

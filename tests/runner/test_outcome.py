@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
-import sys
 
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 from polars.exceptions import PanicException
 
+from windrow.ingest.cli.output import Interrupted
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.runner.outcome import ErrorData, is_panic, outcome_of, result_of
+from windrow.ingest.runner.outcome import ErrorData, outcome_of, result_of
 
 
-def test_the_panics_of_libraries_are_known() -> None:
-    """What polars, as all that is built with pyo3, raises for a panic is taken for one;
-    what ends a process is not.
-    """
-    assert is_panic(PanicException("at the disco"))
-    assert not any(is_panic(kind()) for kind in (KeyboardInterrupt, SystemExit, GeneratorExit))
+class Own(BaseException):
+    """A user's own."""
 
 
-def test_a_task_that_exits_brings_its_error_back() -> None:
-    """A `sys.exit` of whoever's code is told as an exception is: it doesn't end the worker, which
-    Spark would start again in vain.
+@pytest.mark.parametrize("kind", [SystemExit, PanicException, asyncio.CancelledError, Own])
+def test_what_is_no_exception_brings_its_error_back(kind: type[BaseException]) -> None:
+    """A `sys.exit`, a panic of Rust, a cancelled task of asyncio, whoever raises it, is told as an
+    exception is: it doesn't end the worker, which Spark would start again in vain.
     """
 
-    def exits(_: Split) -> Staged:
-        sys.exit("secret")
+    def raises(_: Split) -> Staged:
+        raise kind("secret")
 
-    with pytest.raises(BugError, match=r"^SystemExit: this is a bug in windrow, at ") as told:
-        result_of(outcome_of(exits, Split("t", 0, 7, 9)))
+    with pytest.raises(BugError, match=rf"^{kind.__name__}: this is a bug in \w+, at ") as told:
+        result_of(outcome_of(raises, Split("t", 0, 7, 9)))
     assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "kind", [KeyboardInterrupt, GeneratorExit, DagsterExecutionInterruptedError, Interrupted]
+)
+def test_what_ends_the_process_passes(kind: type[BaseException]) -> None:
+    """Ctrl-C and the cancel of a Dagster run are no mistakes of a task."""
+
+    def raises(_: Split) -> Staged:
+        raise kind
+
+    with pytest.raises(kind):
+        outcome_of(raises, Split("t", 0, 7, 9))
 
 
 def test_how_a_bug_came_about_travels() -> None:

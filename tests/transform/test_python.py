@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,18 @@ from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Column, Columns
-from windrow.ingest.schema.user_code import FunctionReference, ModelReference
-from windrow.ingest.testing.contracts.transform import Before, TransformContract, apply
+from windrow.ingest.schema.user_code import (
+    FunctionReference,
+    ModelReference,
+    load_function,
+    load_model,
+)
+from windrow.ingest.testing.contracts.transform import (
+    Before,
+    TransformContract,
+    apply,
+    messages_for,
+)
 from windrow.ingest.testing.contracts.values import dead
 from windrow.ingest.transform.python.step import Python
 
@@ -114,6 +125,87 @@ def doubled(rows: arrow.RecordBatch):
 def moody(rows: pl.DataFrame):
     return [1] if rows.height == 1 else leaves(rows)
 """
+MORE = """\
+import asyncio
+import uuid
+
+import pandera.polars as pa
+import polars as pl
+import pyarrow as arrow
+
+CALLS = []
+
+
+class Tagged(pa.DataFrameModel):
+    tags: pl.List(pl.Struct({"key": pl.String, "value": pl.String})) = pa.Field(nullable=True)
+    deep: pl.Struct({"tags": pl.List(pl.Struct({"key": pl.String, "value": pl.Int64}))})
+    mapped: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pa.Field(
+        nullable=True, metadata={"map": True}
+    )
+
+def upside_down(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.reverse().select("id", name="text")
+
+
+def by_text(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.sort("text", descending=True).drop("_row").rename({"text": "name"})
+
+
+def rotated(rows: arrow.RecordBatch) -> arrow.RecordBatch:
+    places = [*range(1, rows.num_rows), 0]
+    return rows.select(["id", "text"]).take(arrow.array(places)).rename_columns(["id", "name"])
+
+
+def dealt(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select("id", name="text").sample(fraction=1, shuffle=True)
+
+
+def filled(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select("id", name=pl.col("text").forward_fill())
+
+
+def back_again(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.sort("text").sort("_row").select("id", name="text")
+
+
+def random(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select("id", name=pl.Series([uuid.uuid4().hex for _ in range(rows.height)]))
+
+
+def random_and_moved(rows: pl.DataFrame) -> pl.DataFrame:
+    return random(rows.reverse())
+
+
+def counted(rows: pl.DataFrame) -> pl.DataFrame:
+    CALLS.append(rows.height)
+    if len(CALLS) == 5:
+        raise ValueError("secret")
+    return rows.select("id", name="text")
+
+
+def panics(rows: pl.DataFrame) -> pl.DataFrame:
+    if (rows["text"] == "secret").any():
+        raise pl.exceptions.PanicException("secret")
+    return rows.rename({"text": "name"})
+
+
+def cancelled(rows: pl.DataFrame) -> pl.DataFrame:
+    if (rows["text"] == "secret").any():
+        raise asyncio.CancelledError("secret")
+    return rows.rename({"text": "name"})
+
+
+def one_too_far(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(_row=pl.col("_row") + 1).rename({"text": "name"})
+
+
+def as_lists(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows
+
+
+def as_arrow(rows: arrow.RecordBatch) -> arrow.RecordBatch:
+    return rows
+"""
 THINGS = Columns((Column("id", pa.int64(), nullable=False), Column("text", pa.string(), True)))
 ROWS = pa.RecordBatch.from_arrays(
     [pa.array([1, 2, 3, 4, 5]), pa.array(["a", "b", None, "secret", "e"])],
@@ -126,9 +218,11 @@ def step(tmp_path: Path) -> Any:
     """`step(function, ...)`: a step of the functions above."""
     (tmp_path / "code.py").write_text(CODE)
     (tmp_path / "odd.py").write_text(ODD)
+    (tmp_path / "more.py").write_text(MORE)
 
     def make(function: str, **more: Any) -> Python:
         file = "odd.py" if f"{function}(" in ODD or function == "bound" else "code.py"
+        file = "more.py" if f"{function}(" in MORE else file
         named = FunctionReference(f"{file}:{function}", tmp_path)
         return Python(named, ModelReference("code.py:Named", tmp_path), **more)
 
@@ -200,6 +294,13 @@ def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
     assert "secret" not in found.dead_detail[0].as_py()
     left = apply(step("leaves", on_error="dead"), decoded(ROWS))
     assert left.dead_reason.to_pylist() == ["python:SystemExit"]
+    for function, kind in {"panics": "PanicException", "cancelled": "CancelledError"}.items():
+        raised = apply(step(function, on_error="dead"), decoded(ROWS))
+        assert raised.dead_reason.to_pylist() == [f"python:{kind}"]
+        assert "secret" not in raised.dead_detail[0].as_py()
+        with pytest.raises(RefusedError, match=f"raised {kind} at ") as refused:
+            apply(step(function), decoded(ROWS))
+        assert "secret" not in str(refused.value)
     alone = apply(step("picky", on_error="dead"), decoded(ROWS.slice(3, 1)))
     assert (alone.rows.num_rows, alone.dead_index.to_pylist()) == (0, [0])
 
@@ -211,6 +312,14 @@ def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
         ("wrong", {}, "name is binary, by its schema string"),
         ("shuffled", {}, "_row has other numbers than it was given, or another order"),
         ("unsigned", {}, "_row has other numbers than it was given, or another order"),
+        ("one_too_far", {}, "_row has other numbers than it was given, or another order"),
+        ("upside_down", {}, "gives other values of id, name if the rows come in another order"),
+        ("upside_down", {"on_error": "dead"}, "keep _row with each row that it moves"),
+        ("by_text", {}, "gives other values of id, name if the rows come in another order"),
+        ("rotated", {}, "gives other values of id, name if the rows come in another order"),
+        ("dealt", {}, "gives other values of id, name if the rows come in another order"),
+        ("random_and_moved", {}, "gives other values of id if the rows come in another order"),
+        ("filled", {}, "gives other values of name if the rows come in another order"),
         ("nothing", {}, "gave NoneType"),
         ("nothing", {"on_error": "dead"}, "gave NoneType"),
         ("moody", {"on_error": "dead"}, "gave list"),
@@ -226,6 +335,44 @@ def test_what_a_function_must_not_give(
     """Rows that nobody can place, other types than the schema's, and what a key forbids."""
     with pytest.raises(SpecError, match=said):
         apply(step(function, **more), decoded(ROWS))
+
+
+@pytest.mark.parametrize("function", ["upper", "back_again", "random"])
+def test_a_row_for_each_row_needs_no_number(step: Any, function: str) -> None:
+    """A function that gives a row for each row stays as it is, also if its values are random."""
+    assert apply(step(function), decoded(ROWS)).rows["id"] == ROWS["id"]
+
+
+def test_a_function_is_asked_about_its_order_once_a_split(step: Any) -> None:
+    """In the first batch with more than two rows, of which a swap doesn't show everything; where
+    it fails when it is asked again, in the next batch.
+    """
+    counted = step("counted")
+    opened, calls = counted.open(), load_function(counted.function).__globals__["CALLS"]
+    for given in (ROWS.slice(0, 2), ROWS, ROWS, ROWS):
+        assert opened(decoded(given), messages_for(decoded(given))).rows["id"] == given["id"]
+    assert calls == [2, 2, 2, 5, 5, 5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("function", ["as_lists", "as_arrow"])
+def test_keys_and_values_are_a_list_unless_the_schema_says_map(step: Any, function: str) -> None:
+    """A list of structs `key` and `value` stays a list, at the top and in a struct; where the
+    schema says map it is one, of which a null as a key is refused.
+    """
+    model = ModelReference("more.py:Tagged", step(function).model.folder)
+    schema = Columns.of(load_model(model)).arrow_schema
+    given = {
+        "tags": [[{"key": "a", "value": "x"}, {"key": "a", "value": None}], None, []],
+        "deep": [{"tags": [{"key": "b", "value": 1}]}, {"tags": None}, {"tags": []}],
+        "mapped": [[("c", 1)], None, [("d", None), ("e", 2)]],
+    }
+    rows = pa.RecordBatch.from_pydict(given, schema=schema)
+    here = replace(step(function), model=model)
+    assert apply(here, decoded(rows)).rows.to_pydict() == given
+    ints = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))
+    null = pa.array([[{"key": None, "value": 1}]] * 3, ints)
+    with pytest.raises(SpecError, match="mapped has a null as an entry or a key"):
+        apply(here, decoded(rows.set_column(2, "mapped", null)))
 
 
 def test_what_is_told_before_anything_is_read(step: Any) -> None:

@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.errors import BugError, RefusedError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.errors import (
+    BugError,
+    RefusedError,
+    SpecError,
+    UnreachableError,
+    WindrowError,
+    mistakes,
+)
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.engine import DataFrameWork, Stages
@@ -124,7 +131,7 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
             result.schema  # a server checks the plan only when asked for this  # noqa: B018
     except WindrowError:
         raise
-    except (Exception, SystemExit) as failed:  # it is the user's code; its text may quote a value
+    except mistakes() as failed:  # it is the user's code; its text may quote a value
         refuse_lost_rows(failed)
         if is_gone(failed):
             what = (

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+from polars.testing import assert_series_equal
 
-from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.errors import RefusedError, SpecError, mistakes
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Columns
@@ -83,6 +84,7 @@ class _Step:
         self._step = step
         self._batch, self._function = _batch_of(step.function), load_function(step.function)
         self._schema = _nullable(Columns.of(load_model(step.model))).arrow_schema
+        self._asked_again = False
 
     def __call__(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         if not decoded.rows.num_rows:
@@ -93,12 +95,14 @@ class _Step:
             found = self._called(rows)
         except SpecError:
             raise
-        except (Exception, SystemExit) as error:  # the user's own code  # noqa: BLE001
+        except mistakes() as error:  # the user's own code
             failures = self._failures(rows) if self._step.on_error == "dead" else []
             if not failures:
                 raise self._failed(error, decoded, messages) from None
             return self(decoded.refused(RULES, failures), messages)
         given, made_from = self._checked(found, decoded.rows.num_rows)
+        if ROW not in found.column_names and not self._asked_again:
+            self._refuse_moved_rows(rows, given)
         if self._step.primary_key:
             decoded, stays = self._keyed(decoded, given, made_from)
             given, made_from = given.filter(pa.array(stays)), made_from[stays]
@@ -133,8 +137,7 @@ class _Step:
         if wrong:
             raise self._refusal(f"it gives no column {', '.join(wrong)}, or several")
         # as tables have it: polars has long texts and lists, and no maps
-        chosen = (found[name].combine_chunks() for name in self._schema.names)
-        arrays = [array.cast(_stored(array.type)) for array in chosen]
+        arrays = [self._stored(found[f.name].combine_chunks(), f) for f in self._schema]
         wrong = [
             f"{field.name} is {array.type}, by its schema {field.type}"
             for field, array in zip(self._schema, arrays, strict=True)
@@ -155,6 +158,49 @@ class _Step:
         if not ascending or (len(made_from) and not 0 <= made_from[0] <= made_from[-1] < count):
             raise self._refusal(f"{ROW} has other numbers than it was given, or another order")
         return given, made_from
+
+    def _stored(self, array: pa.Array, field: pa.Field) -> pa.Array:
+        """Returns a column as tables have it; a list of keys and values is a map if it shall be."""
+        stored = array.cast(_stored(array.type))
+        if not pa.types.is_map(field.type) or map_type(stored.type) != field.type:
+            return stored
+        try:
+            return stored.view(field.type)
+        except pa.ArrowInvalid:
+            raise self._refusal(f"{field.name} has a null as an entry or a key") from None
+
+    def _refuse_moved_rows(self, rows: pa.RecordBatch, given: pa.RecordBatch) -> None:
+        """Calls the function again, with the rows in another order.
+
+        What it made of a row must come at the row's new place, or the function moves rows, or
+        makes something of other rows. Values that are never the same, as random ones, tell
+        nothing, unless they only change their places.
+
+        Raises:
+            SpecError: it comes elsewhere.
+        """
+        order = pa.array(np.random.default_rng(0).permutation(rows.num_rows))
+        moved = rows.take(order).set_column(rows.num_columns - 1, ROW, rows[ROW])
+        try:
+            there, again = (
+                frame_of(self._checked(self._called(each), rows.num_rows)[0])
+                for each in (moved, rows)
+            )
+        except mistakes():  # it didn't raise before: the next batch is asked
+            return
+        here, wanted = frame_of(given), frame_of(given.take(order))
+        wrong = [
+            name
+            for name in here.columns
+            if not _alike(there[name], wanted[name])
+            and (_alike(here[name], again[name]) or _moved(here, again, name))
+        ]
+        if wrong:
+            raise self._refusal(
+                f"it gives other values of {', '.join(wrong)} if the rows come in another order:"
+                f" let it keep {ROW} with each row that it moves, and not look at other rows"
+            )
+        self._asked_again = rows.num_rows > 2  # two rows have one other order only
 
     def _keyed(
         self, decoded: Decoded, given: pa.RecordBatch, made_from: npt.NDArray[np.int64]
@@ -177,7 +223,7 @@ class _Step:
                 self._called(rows.slice(number, 1))
             except SpecError:  # whatever is in its batch, it doesn't give rows
                 raise
-            except (Exception, SystemExit) as error:  # the user's own code  # noqa: BLE001
+            except mistakes() as error:  # the user's own code
                 detail = f"{self._step.function} raised {type(error).__name__}{_line(error)}"
                 reason = f"python:{type(error).__name__}"
                 found.append(
@@ -237,11 +283,25 @@ def _nullable(columns: Columns) -> Columns:
 def _stored(kind: pa.DataType) -> pa.DataType:
     types = pa.types
     if types.is_large_list(kind) or types.is_list(kind):
-        listed = pa.list_(_stored(kind.value_type))
-        return map_type(listed) or listed
+        return pa.list_(_stored(kind.value_type))
     if types.is_struct(kind):
         return pa.struct([pa.field(f.name, _stored(f.type)) for f in kind])
     return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
+
+
+def _moved(one: pl.DataFrame, other: pl.DataFrame, name: str) -> bool:
+    """Returns whether a column has the same values in two frames, in whatever order."""
+    first, second = (frame.select(name).hash_rows().sort() for frame in (one, other))
+    return first.equals(second)
+
+
+def _alike(one: pl.Series, other: pl.Series) -> bool:
+    """Returns whether values are the same, but for how products of matrices are rounded."""
+    try:
+        assert_series_equal(one, other, rel_tol=1e-4, abs_tol=1e-6)
+    except AssertionError:
+        return False
+    return True
 
 
 def _line(error: BaseException) -> str:
