@@ -75,6 +75,8 @@ ENTRIES = (
     "filtered",
     "dropped",
     "truncated",
+    "ignored",
+    "ignored_fields",
     "invisible",
     "aborted",
     "passed_over",
@@ -124,6 +126,7 @@ def window_metadata(
         "filtered": counts.filtered,
         "dropped": counts.dropped,
         "truncated": counts.truncated,
+        "ignored": counts.ignored,
         "invisible": counts.invisible,
         "aborted": counts.aborted,
         "generation": receipt.generation,
@@ -233,6 +236,8 @@ def _optional(result: Result) -> dict[str, Value]:
         found["table_version"] = version
     if reasons:
         found["dead_reasons"] = dg.MetadataValue.json(dict(reasons.most_common()))
+    if receipt.ignored_fields:
+        found["ignored_fields"] = dg.MetadataValue.json(dict(receipt.ignored_fields.most_common()))
     for name, lines in (("warnings", receipt.warnings), ("partial", receipt.partial)):
         if lines:
             more = (

@@ -49,6 +49,7 @@ from windrow.ingest.ports.lookup import pinned
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.runner.accounting import SHOWN, refuse_unequal, refuse_unplaced
 from windrow.ingest.runner.context import Pipeline, written_by
+from windrow.ingest.runner.ignored_fields import IgnoredFields
 from windrow.ingest.runner.lookup_pins import pins_now
 from windrow.ingest.runner.ownership import bind_table, refuse_paused, refuse_wrong_place
 from windrow.ingest.runner.run_windows import commit
@@ -339,7 +340,7 @@ class _Attempt:
             again["_offset"].to_pylist(),
         )
         work.keep(again)
-        work.count(decoded)
+        work.count(decoded, messages)
         accepted = np.ones(dead_letters.num_rows, bool)
         accepted[decoded.dead_index.to_numpy()] = False
         self.counted.update(
@@ -371,6 +372,7 @@ class _SplitStaging:
         self._before, self._rows, self._dead = before, rows(split), dead(split)
         self._verdicts: Counter[str] = Counter()
         self._lookups: tuple[LookedUp, ...] = ()
+        self._ignored = IgnoredFields(before.ignored, Counter(dict(before.ignored_fields)))
         self._reasons: Counter[str] = Counter()
         self._first: list[tuple[int, str]] = []
 
@@ -390,7 +392,7 @@ class _SplitStaging:
         """Stages accepted rows as a run does; rows that don't fit the table are dead again."""
         return stage_rows(self._rows, messages, decoded, keyed=keyed) if decoded.valid else decoded
 
-    def count(self, decoded: Decoded) -> None:
+    def count(self, decoded: Decoded, messages: pa.RecordBatch) -> None:
         deletes = 0 if decoded.deletes is None else len(decoded.deletes.index)
         counted = {
             "valid": decoded.valid,
@@ -401,6 +403,7 @@ class _SplitStaging:
         }
         self._verdicts.update(counted, deletes=deletes)
         self._lookups = merged([*self._lookups, *decoded.lookups])
+        self._ignored.add(messages, decoded)
 
     def finish(self) -> Staged:
         """Closes both stagers; returns the staged files, and the split's new counts."""
@@ -420,6 +423,8 @@ class _SplitStaging:
             truncated=before.truncated + more["truncated"],
             deletes=before.deletes + more["deletes"],
             lookups=merged([*before.lookups, *self._lookups]),
+            ignored=self._ignored.messages,
+            ignored_fields=tuple(self._ignored.fields.items()),
             rows_staged=before.rows_staged + rows.rows,
             dead_staged=dead.rows,
             reasons=tuple(sorted(self._reasons.items())),

@@ -151,7 +151,7 @@ def committed_line(run: Result) -> str:
     )
 
 
-def run_notes(runs: Iterable[Result]) -> list[Text]:
+def run_notes(runs: Sequence[Result]) -> list[Text]:
     """Notes on windows that were run: losses, warnings, errors of a consumer group."""
     lines = list[Text]()
     for run in runs:
@@ -162,7 +162,16 @@ def run_notes(runs: Iterable[Result]) -> list[Text]:
             lines.append(published_dead_line(receipt.window, run.published_dead))
         if run.group_offsets is not None and run.group_offsets.failed:
             lines += group_offsets_lines(run.group_offsets)
-    return lines
+    return lines + ignored_lines([run.committed.receipt for run in runs])
+
+
+def ignored_lines(receipts: Sequence[Receipt]) -> list[Text]:
+    """A line about the fields that no column is for, if some windows have any."""
+    fields = sum((receipt.ignored_fields for receipt in receipts), Counter[str]())
+    messages = counted(sum(receipt.counts.ignored for receipt in receipts), "message")
+    named = ", ".join(f"{name!a} ({n:,})" for name, n in fields.most_common())
+    words = f"{messages} with fields that no column is for; of the first 1,000 of a split: {named}"
+    return [Text(words, style="yellow")] if fields else []
 
 
 def window_table(committed: Sequence[Committed]) -> Table:
@@ -191,7 +200,7 @@ def window_table(committed: Sequence[Committed]) -> Table:
 
 
 _ALWAYS = {"read": "read", "written": "rows", "dead": "dead"}
-_IF_ANY = ("invisible", "dropped", "filtered", "truncated", "skipped", "late", "early")
+_IF_ANY = ("invisible", "dropped", "filtered", "truncated", "ignored", "skipped", "late", "early")
 
 
 def _counters(receipts: Sequence[Receipt]) -> dict[str, list[str]]:

@@ -52,9 +52,10 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
         *([uncommitted_in_words(left_out)] if left_out else []),
         *([DONE] if done else []),
     ]
+    told = [*render.ignored_lines([one.receipt for one in shown]), *map(Text, left)]
     table = (
         render.window_table(shown)
         if shown
         else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
     )
-    output.show(ShownWindows(spec.id, shown, older > 0, left_out, done), table, *map(Text, left))
+    output.show(ShownWindows(spec.id, shown, older > 0, left_out, done), table, *told)

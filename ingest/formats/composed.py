@@ -5,8 +5,9 @@ The parts are the value, the key and headers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from windrow.ingest.ports.decoder import (
     Decoded,
     Decoder,
     Deletes,
+    Ignored,
     Refusal,
     checked_verdict,
 )
@@ -237,7 +239,14 @@ class _KeyDecoder:
                 missing, "key:null", pc.binary_join_element_wise("key:", found.dead_reason, "")
             ),
             dead_detail=pc.if_else(missing, "Expected a value, got none - at the key", detail),
+            ignored=tuple(
+                Ignored(part.index, partial(_fields_of_key, part.fields)) for part in found.ignored
+            ),
         )
+
+
+def _fields_of_key(fields: Callable[[int], Iterable[str]], position: int) -> list[str]:
+    return [f"key:{path}" for path in fields(position)]
 
 
 class _BatchComposer:

@@ -103,6 +103,10 @@ class SplitCounts(msgspec.Struct, frozen=True):
     whose hours they are stamped, and the earliest key counts all before it too.
     `checksums` are the stager's. `schemas`: id and digest of each writer's schema that
     was used. `lookups`: what was looked up for the rows of its messages.
+
+    `ignored` messages have fields that no column is for; refused ones don't count.
+    `ignored_fields` counts the paths of the first of these fields in the first of these
+    messages; `others` are the fields beyond, and `*` stands for a map's keys.
     """
 
     topic: str
@@ -134,6 +138,8 @@ class SplitCounts(msgspec.Struct, frozen=True):
     checksums: Checksums = Checksums()
     schemas: tuple[tuple[str, str], ...] = ()
     lookups: tuple[LookedUp, ...] = ()
+    ignored: int = 0
+    ignored_fields: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of_nothing(cls, split: Split) -> Self:
@@ -168,6 +174,7 @@ class Counts(msgspec.Struct, frozen=True):
     filtered: int = 0
     deletes: int = 0
     truncated: int = 0
+    ignored: int = 0
 
     @classmethod
     def total(cls, splits: Iterable[SplitCounts]) -> Counts:
@@ -264,6 +271,11 @@ class Receipt(msgspec.Struct, frozen=True):
     def reasons(self) -> Counter[str]:
         """The number of dead letters by reason."""
         return sum((Counter(dict(split.reasons)) for split in self.splits), Counter[str]())
+
+    @property
+    def ignored_fields(self) -> Counter[str]:
+        """The fields that no column is for, as far as they are named, by the messages with them."""
+        return sum((Counter(dict(split.ignored_fields)) for split in self.splits), Counter[str]())
 
     @property
     def lookups(self) -> tuple[LookedUp, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -81,6 +81,19 @@ class Deletes:
 
 
 @dataclass(frozen=True)
+class Ignored:
+    """Messages with fields that no column is for.
+
+    `index` (int64, ascending, no duplicates): their numbers. `fields`: gives the paths of
+    these fields in one of the messages, by its position in `index`; it reads the message
+    once more, slowly.
+    """
+
+    index: npt.NDArray[np.int64]
+    fields: Callable[[int], Iterable[str]]
+
+
+@dataclass(frozen=True)
 class Decoded:
     """The result of decoding a batch of messages, with a verdict on each message.
 
@@ -103,6 +116,8 @@ class Decoded:
     columns. It is None if no row has any, or nobody asked. `cut`: the messages
     (ascending, no duplicates) that lost the part of a timestamp below a microsecond;
     some of them may have been refused. `lookups`: what the transforms looked up for it.
+    `ignored`: the messages with fields that no column is for; a message may be in several
+    of them, and may have been refused.
     """
 
     rows: pa.RecordBatch
@@ -117,6 +132,17 @@ class Decoded:
     unavailable: pa.ListArray | None = None
     cut: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     lookups: tuple[LookedUp, ...] = ()
+    ignored: tuple[Ignored, ...] = ()
+
+    @property
+    def ignoring(self) -> npt.NDArray[np.int64]:
+        """The messages with fields that no column is for, without refused ones."""
+        index = np.concatenate([np.zeros(0, np.int64), *(part.index for part in self.ignored)])
+        return np.setdiff1d(
+            np.unique(index) if len(self.ignored) > 1 else index,
+            self.dead_index.to_numpy(),
+            assume_unique=True,
+        )
 
     @property
     def truncated(self) -> int:
@@ -137,7 +163,18 @@ class Decoded:
         rows, dead, cut = (
             numbers.take(index) for index in (self.row_index, self.dead_index, pa.array(self.cut))
         )
-        return replace(self, row_index=rows, dead_index=dead, deletes=deletes, cut=cut.to_numpy())
+        ignored = (
+            replace(part, index=numbers.take(pa.array(part.index)).to_numpy())
+            for part in self.ignored
+        )
+        return replace(
+            self,
+            row_index=rows,
+            dead_index=dead,
+            deletes=deletes,
+            cut=cut.to_numpy(),
+            ignored=tuple(ignored),
+        )
 
     def with_rows(self, rows: pa.RecordBatch, made_from: npt.NDArray[np.intp]) -> Decoded:
         """This result with other rows; `made_from` has the old row behind each new one.

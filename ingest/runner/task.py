@@ -32,6 +32,7 @@ from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.ports.sink import Stager, StagerFactory
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.accounting import SHOWN, refuse_misread, refuse_unplaced
+from windrow.ingest.runner.ignored_fields import IgnoredFields
 from windrow.ingest.runner.progress import ReadProgress
 from windrow.ingest.schema.messages import for_rows, in_calendar
 from windrow.ingest.schema.row_changes import changes, only_rows
@@ -220,6 +221,7 @@ class _SplitCounter:
     refusals: Refusals = field(default_factory=Refusals)
     first_dead: list[tuple[int, str]] = field(default_factory=list)
     lookups: tuple[LookedUp, ...] = ()
+    ignored: IgnoredFields = field(default_factory=IgnoredFields)
     earliest: datetime | None = None
     latest: datetime | None = None
 
@@ -240,6 +242,7 @@ class _SplitCounter:
         self.dropped += decoded.dropped
         self.filtered += decoded.filtered
         self.truncated += decoded.truncated
+        self.ignored.add(messages, decoded)
         self.lookups = merged([*self.lookups, *decoded.lookups])
         reasons = decoded.dead_reason.to_pylist()
         if reasons:
@@ -316,4 +319,6 @@ class _SplitCounter:
             truncated=self.truncated,
             deletes=self.deletes,
             lookups=self.lookups,
+            ignored=self.ignored.messages,
+            ignored_fields=tuple(self.ignored.fields.items()),
         )

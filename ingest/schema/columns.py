@@ -118,12 +118,14 @@ def field_of(column: Column) -> pa.Field:
 class Columns:
     """Columns in their order. Immutable and picklable.
 
-    `finer`: the rule that their decoder follows.
+    `finer`: the rule that their decoder follows. `row_path`: where in a message the row is,
+    whose fields without a column are counted; None: the columns hold no row.
     """
 
     columns: tuple[Column, ...]
     constraints: tuple[str, ...] = ()  # of whole rows
     finer: Finer = "truncate"
+    row_path: tuple[str, ...] | None = ()
 
     @classmethod
     def of(cls, model: type[Any]) -> Columns:

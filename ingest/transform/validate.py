@@ -96,17 +96,13 @@ def _nulls(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[Refusal]:
     counts as null, as it does in pandera.
     """
     for column, field in zip(rows.columns, schema, strict=True):
-        if field.nullable:
-            continue
         floating = pa.types.is_floating(field.type)
-        nulls = (
-            np.flatnonzero(column.is_null(nan_is_null=floating))
-            if (floating or column.null_count)
-            else ()
-        )
-        if len(nulls):
+        if field.nullable or not (floating or column.null_count):
+            continue
+        nulls = column.is_null(nan_is_null=floating)
+        if nulls.true_count:
             yield Refusal(
-                nulls,
+                np.flatnonzero(nulls),
                 f"check:{field.name}:not_nullable",
                 f"Failed not_nullable{', which takes no NaN' * floating} - at $.{field.name}",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.ingest.formats.shared.refusal import RefusedValueError
@@ -15,7 +16,8 @@ class Both:
     """The pass and the truth, for some columns.
 
     `exact`: the pass takes all that the strict way takes; else it may leave some to that.
-    `taken`: what it took of the messages that were compared last.
+    `taken`: what it took of the messages that were compared last; `ignored`: of each of these,
+    whether the strict way saw a field that no column is for.
     """
 
     taken: Any
@@ -24,14 +26,20 @@ class Both:
 
     def __init__(self, columns: Columns, fast: Any, strict: Any) -> None:
         self.columns, self.fast, self.strict = columns, fast, strict
+        self.ignored = list[bool]()
 
     def compare(self, messages: Sequence[bytes]) -> tuple[int, int]:
         """Prove the promise for each message; how many the pass took, and how many are rows."""
         taken = self.taken = self.fast.decode(pa.array(messages, pa.binary()))
+        self.ignored.clear()
         truth = [self.strictly(message) for message in messages]
         rows, mask = [not isinstance(row, str) for row in truth], taken.mask.tolist()
         for message, fast, row in zip(messages, mask, rows, strict=True):
             assert row == fast if self.exact else row >= fast, message
+        ignored = [i for i in np.flatnonzero(taken.mask).tolist() if self.ignored[i]]
+        assert taken.ignored.tolist() == ignored
+        for message, row, told in zip(messages, rows, self.ignored, strict=True):
+            assert not row or bool(list(self.strict.ignored_fields(message))) == told
         expected = [row for row, fast in zip(truth, mask, strict=True) if fast]
         for i, (column, array) in enumerate(zip(self.columns.columns, taken.columns, strict=True)):
             array.validate(full=True)
@@ -43,7 +51,10 @@ class Both:
 
     def strictly(self, message: bytes) -> list[Any] | str:
         """The truth: values, or a reason."""
+        self.strict.truncation.ignored = False
         try:
             return self.strict.decode(message)  # type: ignore[no-any-return]
         except RefusedValueError as refused:
             return refused.reason
+        finally:
+            self.ignored.append(self.strict.truncation.ignored)

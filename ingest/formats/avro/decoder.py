@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from windrow.ingest.formats.avro.fit import check
+from windrow.ingest.formats.avro.fit import check, ignored_fields
 from windrow.ingest.formats.avro.given import GivenSchema
 from windrow.ingest.formats.avro.program import ITEMS, program_of
 from windrow.ingest.formats.avro.schema import AvroSchema
@@ -18,7 +18,7 @@ from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.row_decoder import DecodeValues
 from windrow.ingest.formats.shared.arrow_arrays import ENTRIES_CODE
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
-from windrow.ingest.formats.shared.onepass import OnePass, room_for_keys
+from windrow.ingest.formats.shared.onepass import IGNORING, TAKEN, OnePass, room_for_keys
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
 
@@ -61,11 +61,13 @@ class AvroPass(OnePass):
         self._program = program_of(schema, columns)
         symbols = np.frombuffer(self._program.symbols, np.uint8)
         super().__init__(self._program.nodes, ITEMS, PASS, ENTRIES_CODE, symbols)
+        self._noted = IGNORING if ignored_fields(schema, columns) else TAKEN
 
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         del longest
         own = self._program.begin, self._program.numbers, self.state, self.entries, self.keys
         PASS.scan(data, begins, ends, *own, mask)
+        mask *= self._noted
 
     def _most_entries(self, size: int, messages: int) -> int:
         """Returns the most entries that the messages can have.

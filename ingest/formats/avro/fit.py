@@ -23,7 +23,8 @@ brackets:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 import pyarrow as pa
 
@@ -45,6 +46,7 @@ from windrow.ingest.formats.avro.schema import (
 )
 from windrow.ingest.formats.shared.calendar import MAX_DAYS, MIN_DAYS
 from windrow.ingest.formats.shared.integers import IntegerRule, column_rule
+from windrow.ingest.formats.shared.placeless import placeless
 from windrow.ingest.schema.columns import Columns, epoch_of, zone_of
 from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio, map_type
 
@@ -68,6 +70,9 @@ MOST_TYPES = 20_000
 A record is compared once for each union that it is in, and so are the records in it: a
 page of text could otherwise become millions of instructions.
 """
+
+MOST_IGNORED = 100
+"""The most fields of a schema that are named as ignored."""
 
 _ZONE_OF_NUMBER = "metadata zone is for timestamps that are text"
 _UNITS = {"timestamp-millis": (1_000, 1), "timestamp-micros": (1, 1), "timestamp-nanos": (1, 1_000)}
@@ -294,3 +299,22 @@ def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) ->
     rule = column_rule(column, _UNITS.get(str(logical), stated))
     half = 1 << (31 if kind.name == "int" else 63)
     return None if rule is None else rule.within(-half, half - 1)
+
+
+def ignored_fields(schema: AvroSchema, columns: Columns) -> tuple[str, ...]:
+    """Returns the paths of the fields of a row that no column is for.
+
+    They are the same for all messages of the schema. `check` has passed.
+    """
+
+    def inside(kind: AvroType) -> Iterable[tuple[str | None, AvroType]]:
+        if isinstance(kind, UnionType):
+            return chain.from_iterable(map(inside, kind.branches))
+        if isinstance(kind, ArrayType):
+            return [(None, kind.items)]
+        if isinstance(kind, MapType):
+            return [("*", kind.values)]
+        return schema.records[kind.name].fields if isinstance(kind, NamedReference) else ()
+
+    found = placeless(columns, NamedReference(schema.root), inside)
+    return tuple(dict.fromkeys(islice(found, MOST_IGNORED)))

@@ -30,6 +30,7 @@ from windrow.ingest.formats.avro.fit import (
     PRIMITIVE_COLUMNS,
     check,
     decimal_scale,
+    ignored_fields,
     integer_rule,
     is_null,
     value_of,
@@ -177,7 +178,7 @@ class StrictAvro:
         """
         check(schema, columns)
         self.truncation = Truncation(columns.finer)
-        self._schema = schema
+        self._schema, self._ignored = schema, ignored_fields(schema, columns)
         # for each record that is skipped: the steps and readers of its fields
         self._skipped: dict[str, list[tuple[str, Read]]] = {}
         # the skipped records whose readers aren't made yet
@@ -205,7 +206,12 @@ class StrictAvro:
         that is a row is worth that.
         """
         self._read(_Cursor(message, self.truncation, keep=False))
+        self.truncation.ignored = bool(self._ignored)
         return self._read(_Cursor(message, self.truncation, keep=True))
+
+    def ignored_fields(self, _message: bytes) -> tuple[str, ...]:
+        """As in `StrictWay`; the schema says it of all messages."""
+        return self._ignored
 
     def _read(self, cursor: _Cursor) -> list[Any]:
         row = {name: read(cursor, (_ROOT, step)) for name, step, read in self._fields}

@@ -17,14 +17,15 @@ from windrow.ingest.schema.columns import Column, Columns, epoch_of, field_of, z
 def nested(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
     """Columns of an envelope that has each leaf at its path.
 
-    No path may be the beginning of another.
+    No path may be the beginning of another. None of the leaves is a row yet.
     """
     fields = _fields([(path, field_of(column)) for path, column in leaves])
     return Columns(
         tuple(
             Column(f.name, f.type, nullable=True, epoch=epoch_of(f), zone=zone_of(f))
             for f in fields
-        )
+        ),
+        row_path=None,
     )
 
 

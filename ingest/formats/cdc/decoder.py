@@ -128,7 +128,8 @@ class ChangeDecoder:
         """
         if self.primary_key is not None:
             by_name = {column.name: column for column in columns.columns}
-            columns = replace(columns, columns=tuple(by_name[name] for name in self.primary_key))
+            key = tuple(by_name[name] for name in self.primary_key)
+            columns = replace(columns, columns=key, row_path=None)
         if not columns.columns:
             return None
         path, unavailable = (*self.root, self.envelope.removed), self._unavailable

@@ -69,7 +69,8 @@ class RowImage:
                 leaves.append(
                     (path, Column("", pa.list_(row) if self.many else row, nullable=True))
                 )
-        return replace(nested(leaves), finer=self.columns.finer)
+        row_path = None if self.columns.row_path is None else self.path
+        return replace(nested(leaves), finer=self.columns.finer, row_path=row_path)
 
     def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
         """Rows of some messages.

@@ -56,6 +56,11 @@ class StrictLine:
             for piece, (column, read) in zip(pieces, self._columns, strict=True)
         ]
 
+    @staticmethod
+    def ignored_fields(_message: bytes) -> tuple[str, ...]:
+        """None: a line with more fields than columns is no row."""
+        return ()
+
     def _value(self, piece: Piece, column: Column, read: Read) -> Any:
         path = f"$.{column.name}"
         if piece.bare is None or piece.bare != self._null:

@@ -94,7 +94,7 @@ class JsonPass(OnePass):
     def __init__(self, columns: Columns, reading: Reading = EXACT) -> None:
         nodes = nodes_of(columns)
         super().__init__(nodes, ITEMS, PASS, PASS)
-        self._readings, self._finer = as_read(nodes, reading), columns.finer
+        self._readings, self._columns = as_read(nodes, reading), columns
         self._others = reading.unknown == "ignore"
         self._required = sum(node.required for node in nodes)
         self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in nodes) else 1
@@ -105,7 +105,8 @@ class JsonPass(OnePass):
     @cached_property
     def _tables(self) -> Tables:
         """Not made with the pass, for compiled code hashes the names."""
-        return tables_of(self._nodes, self._readings, self._finer)
+        columns = self._columns
+        return tables_of(self._nodes, self._readings, columns.finer, columns.row_path)
 
     def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
         names = self._tables.names

@@ -44,7 +44,8 @@ WIDTH = 16
 - `LOW`, `HIGH`: see `shared.nodes.bounds_of`; `FACTOR`: what a decimal that is bytes is
   multiplied with, see `Node.power`. Of a text, `LOW` is 1 if it takes an object or a
   list, too; of a list, if it takes an object; of the document, if one that is no object
-  is the value of the only column.
+  is the value of the only column. Of a struct, `HIGH` is 1 if its fields without a column are
+  counted.
 - `REQUIRED`: 1 if neither null nor nothing will do.
 - `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if JSON may have
   these bytes without an escape.
@@ -57,12 +58,13 @@ WIDTH = 16
   date.
 """
 
-OBJECTS, REQUIRED_SEEN, SPARE = range(4, 7)
+OBJECTS, REQUIRED_SEEN, SPARE, IGNORED = range(4, 8)
 """Places of the counters in the pass's state, behind those of `shared.seen`.
 
 - `OBJECTS`: objects and arrays opened so far, so that each has a number of its own.
 - `REQUIRED_SEEN`: required columns that the message has had.
 - `SPARE`: index in `names` of the room for one name more.
+- `IGNORED`: 1 if the message has had a field that no column is for, and that is counted.
 
 Behind the counters are the frames, from `FRAMES` on, one for each open object or array.
 Behind these, from `ITEMS` on, is the number of items of each space, first now, then as
@@ -107,11 +109,16 @@ class Tables:
     names: bytes
 
 
-def tables_of(nodes: list[Node], readings: list[Reading], finer: Finer = "truncate") -> Tables:
+def tables_of(
+    nodes: list[Node],
+    readings: list[Reading],
+    finer: Finer = "truncate",
+    row_path: tuple[str, ...] | None = (),
+) -> Tables:
     """Makes the tables for the compiled pass.
 
     `readings`: as `as_read` gives them. `finer`: what becomes of timestamps finer than a
-    microsecond.
+    microsecond. `row_path`: as in `Columns`.
     """
     rows = np.zeros((len(nodes), WIDTH), np.int64)
     names = b"".join(node.name.encode() for node in nodes)
@@ -138,6 +145,12 @@ def tables_of(nodes: list[Node], readings: list[Reading], finer: Finer = "trunca
         ):
             rows[child.number, AFTER] = after.number
         at += length
+    counted = [] if row_path is None else nodes[:1]
+    for name in row_path or ():
+        counted = [child for node in counted for child in node.children if child.name == name]
+    for node in counted:
+        rows[node.number, HIGH] = 1 if node.kind == STRUCT else rows[node.number, HIGH]
+        counted += node.children
     rows[0, LOW] = readings[0].alone and len(nodes[0].children) == 1
     lookups = [np.zeros(0, np.int64)]
     for node in nodes:

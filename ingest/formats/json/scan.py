@@ -46,6 +46,8 @@ from windrow.ingest.formats.json.layout import (
     FIRST,
     FRAME,
     FRAMES,
+    HIGH,
+    IGNORED,
     INDEX,
     INNER,
     ITEM,
@@ -74,7 +76,7 @@ from windrow.ingest.formats.json.text import QUOTE, blank, same, text_end, unesc
 from windrow.ingest.formats.shared.entries import copy_octets
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
 from windrow.ingest.formats.shared.octets import EDGES, byte
-from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
+from windrow.ingest.formats.shared.onepass import ENTRIES, IGNORING, SPACES, TAKEN, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, is_first
 from windrow.ingest.formats.shared.seen import hash_of as name_hash
 from windrow.ingest.native.compiling import (
@@ -351,6 +353,7 @@ def read_field(data, at, end, frame, names, room, others, tables, state, keys):
             child = child_named(data, at, end, n, name, state[frame + NODE], names, tables)
         at = closing + 1
         if child == UNKNOWN:
+            state[IGNORED] |= tables[state[frame + NODE] * WIDTH + HIGH]
             return at if others and is_new(name, frame, state, keys) else -1, UNKNOWN
         tables[expected] = child
         row = child * WIDTH
@@ -419,24 +422,27 @@ def is_new(name, frame, state, keys):
 
 @part
 def take_message(data, at, end, names, room, others, required, tables, state, entries, keys):
-    """Takes a message as a row, or leaves the counts of items and entries as they were."""
+    """Takes a message as a row, or leaves the counts of items and entries as they were.
+
+    Returns 0 if it isn't taken, else `TAKEN` or `IGNORING`.
+    """
     # the loops are written out as in Avro's scanner
     written, spaces = state[ENTRIES], state[SPACES]
     for space in range(ITEMS, ITEMS + spaces):
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
-    state[REQUIRED_SEEN] = 0
+    state[REQUIRED_SEEN] = state[IGNORED] = 0
     state[KEYS_MASK] = _room_for_keys((end - at) // 2) - 1
     if (
         read_message(data, at, end, names, room, others, tables, state, entries, keys)
         and state[REQUIRED_SEEN] == required
     ):
         state[ITEMS] += 1
-        return True
+        return IGNORING if state[IGNORED] else TAKEN
     state[ENTRIES] = written
     for space in range(ITEMS, ITEMS + spaces):
         state[space] = state[space + spaces]
-    return False
+    return 0
 
 
 @compiled(
@@ -458,8 +464,9 @@ def take_message(data, at, end, names, room, others, required, tables, state, en
 def scan(data, begins, ends, names, room, others, required, tables, state, entries, keys, taken):
     """Takes the messages between `begins` and `ends` that are certainly rows.
 
-    `taken` says which messages these are. `others`: whether fields that no column is
-    for may be in them. `required`: how many columns a message must have.
+    `taken` says which messages these are, and which have fields that no column is for.
+    `others`: whether such fields may be in them. `required`: how many columns a message must
+    have.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, names_at, room_at, keys_at = memory(data), memory(names), memory(room), memory(keys)

@@ -14,7 +14,7 @@ import json
 import json.scanner
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from windrow.ingest.formats.json.values import (
     wrong_type,
 )
 from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
+from windrow.ingest.formats.shared.placeless import placeless
 from windrow.ingest.formats.shared.refusal import RefusedValueError, text_of
 from windrow.ingest.schema.columns import Column, Columns
 
@@ -65,6 +66,7 @@ class StrictJson:
         ]
         self._alone = reading.alone and len(columns.columns) == 1
         self._only = {c.name for c in columns.columns} if reading.unknown == "dead" else None
+        self._columns = columns
         self._names = _names(pa.struct(list(columns.arrow_schema)))
         self._decoder = json.JSONDecoder(
             object_pairs_hook=self._object,
@@ -82,7 +84,14 @@ class StrictJson:
         if type(document) is not dict:
             raise wrong_type("object", document, "$")
         refuse_unknown(document, self._only, "$")
-        return [_field(document, column, convert) for column, convert in self._fields]
+        row = [_field(document, column, convert) for column, convert in self._fields]
+        self.truncation.ignored = (
+            next(placeless(self._columns, document, _inside), None) is not None
+        )
+        return row
+
+    def ignored_fields(self, message: bytes) -> Iterator[str]:
+        return placeless(self._columns, self._parse(message), _inside)
 
     def _parse(self, message: bytes) -> Any:
         text = text_of(message, "JSON")
@@ -152,6 +161,13 @@ def _field(document: dict[str, Any], column: Column, convert: Convert) -> Any:
     if column.name in document:
         raise RefusedValueError("missing", "Expected a value, got null", path)
     raise RefusedValueError("missing", "Object misses a required field", path)
+
+
+def _inside(value: Any) -> Iterable[tuple[str | None, Any]]:
+    """What is inside a value; as in `placeless.Open`."""
+    if isinstance(value, dict):
+        return value.items()
+    return ((None, item) for item in value) if isinstance(value, list) else ()
 
 
 def _constant(_: str) -> NoReturn:

@@ -38,6 +38,7 @@ from windrow.ingest.formats.protobuf.tables import (
     DENSE,
     DENSE_AT,
     DIVIDED,
+    DOUBTFUL,
     FACTOR,
     FIXED64,
     FRAME,
@@ -84,7 +85,7 @@ from windrow.ingest.formats.protobuf.tables import (
 from windrow.ingest.formats.shared.budget import budget
 from windrow.ingest.formats.shared.entries import put
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
-from windrow.ingest.formats.shared.onepass import ENTRIES, SPACES, room_for_keys
+from windrow.ingest.formats.shared.onepass import ENTRIES, IGNORING, SPACES, TAKEN, room_for_keys
 from windrow.ingest.formats.shared.seen import KEYS_MASK, MESSAGES, hash_of, is_first
 from windrow.ingest.native.compiling import OCTETS, compiled, inlined, int64, memory, part, uint8
 
@@ -97,7 +98,7 @@ _inner_budget = part(inner_budget)
 
 @inlined
 def field_of(numbers, table, number):
-    """Returns the place of a field's row by its number; or UNKNOWN, or DOUBTFUL."""
+    """Returns the place of a field's row by its number; or UNKNOWN, DOUBTFUL or UNCOUNTED."""
     if number < numbers[np.uintp(table + DENSE)]:
         return numbers[np.uintp(numbers[np.uintp(table + DENSE_AT)] + number)]
     return sparse_field(numbers, table, number)
@@ -280,19 +281,20 @@ def may_end(data, end, table, frame, bits, numbers, state, keys):
 def message(
     data, at, end, table, inner_spaces, left, inner_left, spaces, numbers, state, entries, keys
 ):
-    """Scans one message; returns whether it is a row.
+    """Scans one message; returns 0 if it isn't a row, else `TAKEN` or `IGNORING`.
 
     If it isn't, the caller restores the counts of items.
     """
     frame, index, bits, entry = FRAMES - FRAME, state[ITEMS], 0, state[ENTRIES]
+    columnless = 0  # negative once a field has come that no column is for
     open_lists(inner_spaces, spaces, numbers, state)
     while at >= 0:
         if at == end:
             if not may_end(data, end, table, frame, bits, numbers, state, keys):
-                return False
+                return 0
             if frame < FRAMES:
                 state[ENTRIES] = entry
-                return True
+                return IGNORING if columnless < 0 else TAKEN
             end, table = state[frame + FRAME_END], state[frame + FRAME_TABLE]
             index, bits = state[frame + FRAME_INDEX], state[frame + FRAME_BITS]
             frame -= FRAME
@@ -300,11 +302,13 @@ def message(
         at, head = tag(data, at, end)
         row, wire = field_of(numbers, table, head >> 3), head & 7
         if row < 0:
-            at = passed_over(data, at, end, wire) if at >= 0 and row == UNKNOWN else -1
+            columnless = -1 if row == UNKNOWN else columnless
+            at = passed_over(data, at, end, wire) if at >= 0 and row != DOUBTFUL else -1
             continue
         op = numbers[np.uintp(row + OP)]
         if op == STRICT or bits & numbers[np.uintp(row + ONCE)]:
-            return False
+            return 0
+        columnless |= numbers[np.uintp(row + NODE)] & numbers[np.uintp(row + LENGTHS)]
         if wire != numbers[np.uintp(row + WIRE)]:
             if wire == 2 and numbers[np.uintp(row + REPEATED)]:
                 at, n = sized(data, at, end)
@@ -337,24 +341,24 @@ def message(
             left -= numbers[np.uintp(row + COST)]
             entry = put_length(row, index, spaces, numbers, state, entries, entry)
         if inner_left < 0 or left < 0:
-            return False
+            return 0
         if op != MESSAGE:
             at, entry = value(data, at, end, row, op, own, frame, numbers, state, entries, entry)
             continue
         at, n = sized(data, at, end)
         frame += FRAME
         if frame >= ITEMS:
-            return False
+            return 0
         entry = entered(
             at, own, table, end, index, bits, row, frame, numbers, state, entries, entry
         )
         table, end, index, bits = numbers[np.uintp(row + INNER)], at + n, own, 0
-    return False
+    return 0
 
 
 @part
 def message_or_nothing(data, at, end, table, inner_spaces, left, numbers, state, entries, keys):
-    """Scans one message; returns whether it is a row. If not, the state is as before it."""
+    """Scans one message as `message` does. If it isn't a row, the state is as before it."""
     # the loops are written out as in Avro's scanner
     spaces = state[SPACES]
     for space in range(ITEMS, ITEMS + spaces):
@@ -362,14 +366,15 @@ def message_or_nothing(data, at, end, table, inner_spaces, left, numbers, state,
     state[MESSAGES] += 1
     state[KEYS_MASK] = _room_for_keys(end - at) - 1
     inner_left = _inner_budget(end - at)
-    if message(
+    taken = message(
         data, at, end, table, inner_spaces, left, inner_left, spaces, numbers, state, entries, keys
-    ):
+    )
+    if taken:
         state[ITEMS] += 1
-        return True
+        return taken
     for space in range(ITEMS, ITEMS + spaces):
         state[space] = state[space + spaces]
-    return False
+    return 0
 
 
 @compiled(
@@ -388,6 +393,8 @@ def message_or_nothing(data, at, end, table, inner_spaces, left, numbers, state,
 )
 def scan(data, begins, ends, table, inner_spaces, numbers, state, entries, keys, taken):
     """Scans the messages between `begins` and `ends`; notes in `taken` which are rows.
+
+    It also notes there which of these have fields that no column is for.
 
     `table`, `inner_spaces`: the tables' `root` and `inner_spaces`.
     """

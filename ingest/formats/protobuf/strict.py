@@ -17,12 +17,14 @@ numbers where it has enums, whose bytes are the same, and the reader checks them
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.protobuf.budget import SHARE, SMALL, exceeds_budget
 from windrow.ingest.formats.protobuf.descriptors import forget_types
-from windrow.ingest.formats.protobuf.fields import Absent, reader
+from windrow.ingest.formats.protobuf.fields import Absent, is_map, reader
+from windrow.ingest.formats.shared.placeless import placeless
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Columns
 
@@ -46,7 +48,7 @@ class StrictProtobuf:
         from google.protobuf import message_factory
         from google.protobuf.message import DecodeError
 
-        self._kind = kind
+        self._kind, self._columns = kind, columns
         self.truncation = Truncation(columns.finer)
         self._read = reader(kind, columns, absent, self.truncation)
         try:
@@ -82,7 +84,35 @@ class StrictProtobuf:
             ]
             missing = ", ".join(names)[:_MOST_NAMES] or "some of an inner message"
             raise RefusedValueError("missing", f"Message misses required fields: {missing}", "$")
-        return list(self._read(parsed, "$"))
+        row = list(self._read(parsed, "$"))
+        self.truncation.ignored = next(self.ignored_fields(message), None) is not None
+        return row
+
+    def ignored_fields(self, message: bytes) -> Iterator[str]:
+        """As in `StrictWay`; a field that the type doesn't have is named by its number."""
+        return placeless(self._columns, (message, self._kind), _inside)
+
+
+def _inside(value: Any) -> Iterator[tuple[str | None, Any]]:
+    """The fields of a message, which is its bytes and its type; as in `placeless.Open`.
+
+    As a message of a type without fields all of them are unknown ones, in the order of the
+    bytes, whatever their types are.
+    """
+    from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    message, kind = value if isinstance(value, tuple) else (b"", None)
+    if isinstance(value, list):
+        yield from ((None, item) for item in value)
+    for one in UnknownFieldSet(Empty.FromString(message)):
+        field = None if kind is None else kind.fields_by_number.get(one.field_number)
+        if field is None:
+            yield str(one.field_number), None
+            continue
+        below = field.message_type
+        inside = (one.data, below) if below is not None and isinstance(one.data, bytes) else None
+        yield field.name, [inside] if field.is_repeated and not is_map(field) else inside
 
 
 def _with_numbers_for_enums(kind: Any) -> Any:

@@ -153,8 +153,9 @@ open list of each space begins. Space 0 has the rows.
 
 NOBODY = -1
 """In the place of a node: no column is for the value."""
-UNKNOWN, DOUBTFUL = -1, -2
-"""In the place of a field's row: the type has no such field; only the strict decoder can tell."""
+UNKNOWN, DOUBTFUL, UNCOUNTED = -1, -2, -3
+"""In the place of a field's row: the type has no such field; only the strict decoder can tell; the
+type has no such field, and is a wrapper or an entry of a map, whose fields aren't counted."""
 _MOST_BITS = 62
 """Most bits that a type may use."""
 _DENSE_BELOW = 1024
@@ -312,7 +313,8 @@ class _TableWriter:
     def _fill(self, place: int, kind: Any, of: _Type) -> None:
         below = max((f.number for f in kind.fields if f.number < _DENSE_BELOW), default=0) + 1
         # Protobuf's library may know an extension with this number
-        unknown = DOUBTFUL if kind.is_extendable else UNKNOWN
+        unknown = UNCOUNTED if of.unwrapped or _is_entry(kind) else UNKNOWN
+        unknown = DOUBTFUL if kind.is_extendable else unknown
         dense = [DOUBTFUL] + [unknown] * (below - 1)  # a field can't have the number 0
         sparse = []
         for each in kind.fields:

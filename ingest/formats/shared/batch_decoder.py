@@ -7,7 +7,7 @@ the strict way, alone, whose verdict counts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
-from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.ports.decoder import Decoded, Ignored
 
 _LOG = logging.getLogger("windrow.decode")
 
@@ -30,12 +30,14 @@ class Taken:
     """Messages that the fast way took.
 
     `mask`: which of the messages these are. `columns`: of their rows, in the order of
-    the messages. `truncated`: the rows that have a truncated timestamp.
+    the messages. `truncated`: the rows that have a truncated timestamp. `ignored`: the
+    messages that have fields that no column is for.
     """
 
     mask: npt.NDArray[np.bool_]
     columns: list[pa.Array]
     truncated: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    ignored: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class FastWay(Protocol):
@@ -56,13 +58,19 @@ class StrictWay(Protocol):
 
     @property
     def truncation(self) -> Truncation:
-        """Rule for timestamps that are finer than a microsecond."""
+        """Rule for timestamps that are finer than a microsecond, and what was ignored."""
 
     def decode(self, message: bytes) -> list[Any]:
         """Values of the columns, in order, as pyarrow takes them.
 
         Raises:
             RefusedValueError: with the reason.
+        """
+
+    def ignored_fields(self, message: bytes) -> Iterable[str]:
+        """The paths of the fields that no column is for, in a message that is a row.
+
+        Names in a path stand behind points; a key of a map is `*`.
         """
 
 
@@ -90,10 +98,11 @@ class BatchDecoder:
         """The verdict on each message."""
         dead = _DeadLetters()
         taken = self.by_fast_way(values)
-        strict_rows, dropped, cut = (
+        strict_rows, dropped, cut, ignored = (
             _StrictRows(self.schema, dead),
             0,
             np.flatnonzero(taken.mask)[taken.truncated].tolist(),
+            list[int](),
         )
         for i in np.flatnonzero(~taken.mask).tolist():
             message = values[i].as_py()
@@ -103,6 +112,7 @@ class BatchDecoder:
             try:
                 row = self._strictly(message)
                 cut += [i] * self.strict.truncation.done
+                ignored += [i] * self.strict.truncation.ignored
                 strict_rows.add(i, row, len(message or b""))
             except RefusedValueError as refusal:
                 dead.add(i, refusal)
@@ -113,7 +123,19 @@ class BatchDecoder:
             *dead.arrays(),
             dropped,
             cut=np.array(sorted(cut), np.int64),
+            ignored=self._ignored(values, taken.ignored, ignored),
         )
+
+    def _ignored(
+        self, values: pa.BinaryArray, fast: npt.NDArray[np.int64], strict: list[int]
+    ) -> tuple[Ignored, ...]:
+        """The messages of both ways with fields that no column is for."""
+        index = np.sort(np.concatenate([fast, np.array(strict, np.int64)])) if strict else fast
+
+        def fields(position: int) -> Iterable[str]:
+            return self.strict.ignored_fields(values[int(index[position])].as_py()[self._skip :])
+
+        return (Ignored(index, fields),) if len(index) else ()
 
     def by_fast_way(self, values: pa.BinaryArray) -> Taken:
         """Runs the fast way; takes nothing if it isn't ready, or fails.
@@ -132,7 +154,7 @@ class BatchDecoder:
     def _strictly(self, message: bytes | None) -> list[object]:
         if message is None:
             raise RefusedValueError("tombstone", "Expected a value, got a tombstone", "")
-        self.strict.truncation.done = False
+        self.strict.truncation.done = self.strict.truncation.ignored = False
         try:
             return self.strict.decode(message[self._skip :])
         except RefusedValueError:

@@ -51,6 +51,7 @@ def together(
         None if key is None else _deletes(deletes, schema, key),
         _unavailable(with_rows, order),
         np.unique(np.concatenate([part.cut for part in parts])),
+        ignored=tuple(ignored for part in parts for ignored in part.ignored),
     )
 
 

@@ -23,6 +23,10 @@ from windrow.ingest.native.calling import Compiled
 ENTRIES, SPACES = range(2)
 """First places of every pass's state: entries; spaces of the nodes."""
 
+TAKEN, IGNORING = 1, 3
+"""What a pass notes of a message that is a row: without fields that no column is for, and with
+such fields."""
+
 KEPT = 1 << 20
 """The most entries, and the most places in the table of keys, whose memory is kept.
 
@@ -109,9 +113,10 @@ class OnePass(ABC):
         if len(self.keys) > 2 * KEPT:
             self.keys = np.zeros(0, np.int64)
         return Taken(
-            mask.view(np.bool_),
+            mask > 0,
             [gathered.array(node) for node in self._nodes[0].children],
             gathered.truncated,
+            np.flatnonzero(mask == IGNORING),
         )
 
     @abstractmethod
@@ -123,7 +128,10 @@ class OnePass(ABC):
         longest: int,
         mask: npt.NDArray[np.uint8],
     ) -> None:
-        """Runs the compiled scanner: it writes the entries, and `mask` for what it took."""
+        """Runs the compiled scanner: it writes the entries, and to `mask` what it took.
+
+        That is `TAKEN` or `IGNORING`.
+        """
 
     @abstractmethod
     def _most_entries(self, size: int, messages: int) -> int:

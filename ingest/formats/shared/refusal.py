@@ -65,11 +65,12 @@ def text_of(message: bytes, language: str) -> str:
 class Truncation:
     """Rule for timestamps that are finer than a column's, as the spec says it.
 
-    `done`: whether a timestamp of the message was truncated.
+    `done`: whether a timestamp of the message was truncated. `ignored`: whether the message
+    has a field that no column is for.
     """
 
     def __init__(self, finer: Finer = "truncate") -> None:
-        self.done = False
+        self.done = self.ignored = False
         self._finer = finer
 
     def needed(self, path: str) -> None:

@@ -85,6 +85,7 @@ class DecoderContract:
         }
         for name in ("dropped", "filtered", "truncated"):
             assert getattr(together, name) == sum(getattr(one, name) for one in alone)
+        assert together.ignoring.tolist() == [i for i, one in enumerate(alone) if len(one.ignoring)]
         assert together.cut.tolist() == [i for i, one in enumerate(alone) if len(one.cut)]
         part = decode(self.messages(values).slice(1, len(self.GOOD)))
         assert verdicts(part) == {
