@@ -17,10 +17,14 @@ from windrow.ingest.infer.json_documents import TYPES, Scalars, enough, scalar_t
 from windrow.ingest.infer.proposal import KeyAndValue, Proposal, Setting, counted
 from windrow.ingest.schema.columns import Column
 
-DIALECTS = (Dialect(","), Dialect(";"), Dialect("\t", None), Dialect("\t"), Dialect("|"))
+_NULL, _WRITER = "\\N", Dialect("\t")
+_ESCAPED = Dialect("\t", None, "\\", _NULL)
+DIALECTS = (Dialect(","), Dialect(";"), Dialect("\t", None), _WRITER, Dialect("|"))
 """The ways of reading lines that are tried.
 
-Fields between tabs have quotes only if lines can't be read otherwise.
+Fields between tabs have quotes only if lines can't be read otherwise, or if each field has them
+and one has a quote inside, which is doubled: then a writer of CSV made the lines. Where a field
+is `\\N`, MySQL, COPY or Hive wrote them, with escapes.
 """
 
 _READS = Scalars(
@@ -64,22 +68,43 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
             "Nothing was written. Write the spec by hand (windrow init).",
         )
     dialect, rows = next(iter(ways.values()))
+    if dialect.delimiter == _WRITER.delimiter:
+        dialect, rows = _between_tabs(texts, dialect, rows, len(names))
     head = [name.casefold() for name in names]
     fields = [row for row in rows if [piece.text.strip().casefold() for piece in row] != head]
     columns = list(zip(*(fields or rows), strict=True))
     empty = any(piece.bare == "" for row in rows for piece in row)
     candidates = tuple(
-        _candidate(name, pieces) for name, pieces in zip(names, columns, strict=True)
+        _candidate(name, pieces, dialect.null_literal)
+        for name, pieces in zip(names, columns, strict=True)
     )
     decode = {"format": Setting("csv"), "delimiter": Setting(dialect.delimiter)}
     if dialect.quote is None:
         decode["quote"] = Setting("none", "quotes belong to their fields")
-    if empty:
+    if dialect.escape is not None:
+        decode["escape"] = Setting(dialect.escape, "as MySQL, COPY and Hive write lines")
+        decode["null_literal"] = Setting(dialect.null_literal)
+    elif empty:
         comment = "an empty field is null; in quotes it is an empty text"
         decode["null_literal"] = Setting("", comment)
     told = "the line of the names is a dead letter where its texts fit no column's type, else a row"
-    hints = (told,) if len(fields) < len(rows) else ()
-    return Proposal(candidates, f"guessed from {counted(len(texts))}", decode, hints)
+    hints = [told] if len(fields) < len(rows) else []
+    if dialect.quote is None and any(piece.text[:1] == '"' for row in rows for piece in row):
+        hints.append("quotes are a part of their fields: without `quote: none` they are taken off")
+    return Proposal(candidates, f"guessed from {counted(len(texts))}", decode, tuple(hints))
+
+
+def _between_tabs(
+    texts: Sequence[bytes], dialect: Dialect, rows: list[list[Piece]], fields: int
+) -> tuple[Dialect, list[list[Piece]]]:
+    """How lines with tabs are read: with quotes, with escapes, or as `dialect` reads them."""
+    quoted, escaped = rows_in(texts, _WRITER, fields), rows_in(texts, _ESCAPED, fields)
+    pieces = [piece for row in quoted for piece in row]
+    whole = len(quoted) == len(texts) and all(piece.bare is None for piece in pieces)
+    if whole and any('"' in piece.text for piece in pieces):
+        return _WRITER, quoted
+    nulls = any(piece.bare == _NULL for row in escaped for piece in row)
+    return (_ESCAPED, escaped) if nulls and len(escaped) >= len(rows) else (dialect, rows)
 
 
 def rows_in(values: Iterable[bytes | None], dialect: Dialect, fields: int) -> list[list[Piece]]:
@@ -91,9 +116,9 @@ def rows_in(values: Iterable[bytes | None], dialect: Dialect, fields: int) -> li
     return [row for row in rows if len(row) == fields]
 
 
-def _candidate(name: str, pieces: Sequence[Piece]) -> Candidate:
-    """The first type that takes all of a field's texts."""
-    texts = [piece.text for piece in pieces if piece.bare != ""]
+def _candidate(name: str, pieces: Sequence[Piece], null: str | None) -> Candidate:
+    """The first type that takes all of a field's texts. `null`: the bare field that is null."""
+    texts = [piece.text for piece in pieces if piece.bare is None or piece.bare not in {"", null}]
     nullable = len(texts) < len(pieces)
     if not texts:
         return Candidate(

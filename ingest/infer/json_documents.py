@@ -7,6 +7,7 @@ The conversions are the decoder's.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,9 @@ MOST_FIELDS = 200
 
 FEWEST_KEYS = 3
 """Fewest different keys of objects that are data because each object has few of them."""
+
+FEWEST_MIXED_KEYS = 10
+"""The same, where the values are of several kinds and become texts."""
 
 
 @dataclass(frozen=True)
@@ -171,12 +175,30 @@ def scalar_type(values: Sequence[Any], tried: Scalars) -> TypeGuess:
         if pa.types.is_floating(kind) and (whole or not all(map(is_double, taken + texts))):
             continue  # it would change digits
         if len(taken) == len(values):
-            return TypeGuess(kind)
+            return TypeGuess(kind, _time_note(kind, values))
         if len(taken) > most:
             best, most = kind, len(taken)
     if best is not None and enough(most, len(values)):
         return _rare(TypeGuess(best), len(values) - most, len(values))
     return tried.mixed("no type takes all of its values")
+
+
+_EPOCHS = {10: "s", 13: "ms", 16: "us", 19: "ns"}
+"""The units of numbers since 1970, by their digits from 2001 to 2286."""
+_TIME = 'pl.Datetime("us", "UTC") with metadata={"%s": "%s"} reads them as times'
+_LOCAL = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?")
+
+
+def _time_note(kind: pa.DataType, values: Sequence[Any]) -> str:
+    """Says how values are read as times that look like times, and which a person must know."""
+    texts = [str(value) for value in values]
+    if kind == pa.int64() and len(digits := {len(text) for text in texts}) == 1:
+        unit = _EPOCHS.get(digits.pop(), "")
+        recent = unit and all(text < "2" for text in texts)
+        return f"numbers like {unit} since 1970: {_TIME % ('epoch', unit)}" if recent else ""
+    if kind == pa.string() and all(map(_LOCAL.fullmatch, texts)):
+        return f"times without an offset: {_TIME % ('zone', 'UTC')}, or another zone"
+    return ""
 
 
 def takes(convert: Convert, value: Any) -> bool:
@@ -228,7 +250,9 @@ def _entry_type(
         return None
     every = [value for found in fields.values() for value in found]
     guess = guess_type(every, tried, depth)
-    return guess if many or (guess.type and not guess.lenient and _are_alike(every)) else None
+    # plain values of several kinds may be those of few optional fields
+    names = guess.lenient and (guess.type != pa.string() or len(fields) < FEWEST_MIXED_KEYS)
+    return guess if many or (guess.type and not names and _are_alike(every)) else None
 
 
 def _are_alike(values: Sequence[Any]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,6 +26,7 @@ from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.infer.candidates import left_out_of, table_refusal
 from windrow.ingest.infer.change_events import ENVELOPES, events_of, marks_of, of_changes
 from windrow.ingest.infer.csv_lines import of_lines
+from windrow.ingest.infer.json_documents import document
 from windrow.ingest.infer.pipeline_files import (
     EXAMPLE,
     SCHEMA,
@@ -190,21 +191,49 @@ def infer(
         tried.fit,
         tuple(left_out_of(proposal.candidates).items()),
         (
-            *_notes(proposal, asked),
+            *_notes(proposal, asked, sample.messages),
             *((f"{tried.cut:,} {_CUT}",) if tried.cut else ()),
             *filter(None, (of_seconds(sample.begins),)),
         ),
     )
 
 
-def _notes(proposal: Proposal, asked: PipelineRequest) -> tuple[str, ...]:
-    if asked.registry is None or proposal.asks_registry:
-        return proposal.hints
-    unused = (
-        "the schema registry won't be asked when windows are run: the messages can be read"
-        " without it"
-    )
-    return (*proposal.hints, unused)
+_ADVISED = ("set the type", "since 1970", "without an offset")
+"""What the comments of columns say that a person has to look at before the first run."""
+_UNUSED = (
+    "the schema registry won't be asked when windows are run: the messages can be read without it"
+)
+_FLATTENED = {"__deleted", "__op"}
+_CHANGES = (
+    "the messages seem to be changes of rows, as Debezium's ExtractNewRecordState writes them"
+    " (`__deleted`, `__op`, or keys without a value): here each change is a row more and none is"
+    " deleted; docs/upsert.md says how the table has each row once"
+)
+_MOST_NOTED = 20
+"""The most columns, and the most headers, that notes name."""
+
+
+def _notes(proposal: Proposal, asked: PipelineRequest, messages: pa.Table) -> Iterator[str]:
+    """What a person should know before the first run."""
+    yield from proposal.hints
+    advised = [
+        f"column {one.name!a}: {one.guess.note}"
+        for one in proposal.candidates
+        if one.usable and any(words in one.guess.note for words in _ADVISED)
+    ]
+    yield from advised[:_MOST_NOTED]
+    pairs = messages.select(["key", "value", "headers"]).to_pylist()
+    deleted = any(pair["key"] and pair["value"] is None for pair in pairs)
+    if not proposal.change_data and (
+        deleted or not _FLATTENED.isdisjoint(one.name for one in proposal.candidates)
+    ):
+        yield _CHANGES
+    names = dict.fromkeys(header["key"] for pair in pairs for header in pair["headers"] or ())
+    if names:
+        shown = ", ".join(map(ascii, [*names][:_MOST_NOTED]))
+        yield f"the headers {shown} are in no column: decode.headers makes columns of them"
+    if asked.registry is not None and not proposal.asks_registry:
+        yield _UNUSED
 
 
 def _id(folder: Path, asked: PipelineRequest) -> str:
@@ -378,8 +407,8 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
         raise SpecError(what, "spec", f"{do} If it is no id of a schema: --format raw.")
     if 2 * documents <= len(valued):
         what = (
-            f"{documents:,} of {counted(len(valued))} of topic {topic} are JSON objects, and the"
-            " format of the others is unknown"
+            f"{documents:,} of {counted(len(valued))} of topic {topic} are JSON objects, and"
+            f" {_others(valued)}"
         )
         raise SpecError(
             what, "spec", f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats."
@@ -399,6 +428,24 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
                 f"Nothing was written. Say what they are: --format {format_}, or --format json.",
             )
     return "json"
+
+
+_BEGINS = (
+    (b"\xef\xbb\xbf", "begin with a byte-order mark, which JSON doesn't have"),
+    (b"\x1f\x8b", "are compressed with gzip"),
+    (b"\x28\xb5\x2f\xfd", "are compressed with zstd"),
+    (b"[", "are JSON arrays, and a row needs an object"),
+    (b"{", "begin as JSON objects: several in a message, or broken ones"),
+)
+
+
+def _others(valued: Sequence[KeyAndValue]) -> str:
+    """Says what values are that are no JSON objects."""
+    others = [one.value.lstrip() for one in valued if one.value and document(one.value) is None]
+    for begin, words in _BEGINS:
+        if found := sum(value.startswith(begin) for value in others):
+            return f"{found:,} {words}"
+    return "the format of the others is unknown"
 
 
 def _by_format(

@@ -251,8 +251,8 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
             " names seem to be data"
         )
         raise SpecError(what, "spec", _WAY_OUT)
-    if not any(each.usable for each in candidates):
-        why = "; ".join(f"{each.name!a}: {each.guess.note}" for each in candidates[:5])
+    if not any(each.usable for each in candidates if each.name not in key):
+        why = "; ".join(f"{name!a}: {note}" for name, note in list(left_out.items())[:5])
         what = f"No field of topic {topic} can be a column" + (f": {why}" if why else "")
         raise SpecError(what, "spec", _WAY_OUT)
     decode = dict(proposal.decode)

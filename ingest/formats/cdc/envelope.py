@@ -124,6 +124,7 @@ CANAL = Envelope(
             for word in ("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "QUERY")
         ),
         *((word, ChangeKind.OTHER) for word in ("GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT")),
+        ("TIDB_WATERMARK", ChangeKind.OTHER),
     ),
     written="data",
     removed="data",

@@ -43,8 +43,10 @@ class LongInteger(str):
     __slots__ = ()
 
 
-def integer(literal: str) -> int | LongInteger:
-    """Makes an integer of its JSON literal."""
+def integer(literal: str) -> int | LongInteger | bytes:
+    """Makes an integer of its JSON literal; `-0` stays one: in a column of floats it is -0.0."""
+    if literal == "-0":
+        return _MINUS_ZERO
     return int(literal) if len(literal) <= _LONGEST_INT else LongInteger(literal)
 
 
@@ -65,6 +67,7 @@ _KINDS: dict[type, str] = {
     list: "array",
     type(None): "null",
 }
+_MINUS_ZERO = b"-0"
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _INSTANT = re.compile(
@@ -253,6 +256,8 @@ def _to_switch(value: Any, path: str) -> bool:
 def _integer(value: Any, path: str) -> int:
     if type(value) is LongInteger:
         raise RefusedValueError("out_of_range", "Expected an integer of 64 bits", path)
+    if value == _MINUS_ZERO:
+        return 0
     if type(value) is not int:
         raise wrong_type("int", value, path)
     return value

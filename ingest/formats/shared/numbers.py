@@ -156,7 +156,7 @@ def numeric(data, at, end, kind, low, high):
     sure, size = double(digits, power)
     if not sure or (kind == FLOAT32 and not rounds_alike(size)):
         return -1, 0
-    if negative and (what == FRACTION or digits):  # -0 is the integer 0
+    if negative:
         size = -size
     return at, np.float64(size).view(np.int64)
 

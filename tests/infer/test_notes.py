@@ -1,0 +1,149 @@
+"""What a person has to know of an inferred pipeline before its first run is said by the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.infer.test_every_value import Pair, run
+from tests.infer.test_recognise import asked, messages, proposed
+from windrow.ingest.errors import SpecError
+from windrow.ingest.infer.new_pipeline import _notes
+
+
+def _values(*documents: Any) -> list[Pair]:
+    return [(None, json.dumps(one).encode()) for one in documents]
+
+
+NOTED: dict[str, tuple[Sequence[Pair], str]] = {
+    "null": (_values(*[{"id": 1, "a": None}] * 3), "column 'a': only null was sampled"),
+    "empty": (_values(*[{"id": 1, "xs": []}] * 3), "column 'xs': only empty lists were sampled"),
+    "below": (
+        _values(*[{"o": {"id": 1, "a": None}}] * 3),
+        "column 'o': 'a': only null was sampled",
+    ),
+    "milliseconds": (_values({"at": 1767603600123}, {"at": 1767603601123}), '"epoch": "ms"'),
+    "seconds": (_values({"at": 1767603600}, {"at": 1767603601}), '"epoch": "s"'),
+    "no offset": (
+        _values({"at": "2026-01-05T09:00:00"}, {"at": "2026-01-05 09:00:00.123"}),
+        '"zone": "UTC"',
+    ),
+    "__deleted": (_values({"id": 1, "__deleted": "false"}), "ExtractNewRecordState"),
+    "tombstones": ([(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', None)], "ExtractNewRecordState"),
+}
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_notes(name: str) -> None:
+    """Each is one note of the command, too."""
+    pairs, words = NOTED[name]
+    assert len([note for note in run(pairs).found.notes if words in note]) == 1
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [{"id": 12345, "n": 10**9 * 7}],
+        [{"id": 1}, {"id": 1767603600}],
+        [{"day": "2026-01-05"}],
+        [{"s": "2026-01-05T09:00:00Z"}],
+    ],
+)
+def test_nothing_is_noted_of_what_is_plain(documents: list[Any]) -> None:
+    """Numbers that can be no recent time, days, and times with an offset."""
+    assert run(_values(*documents)).found.notes == ()
+
+
+def test_headers_are_named() -> None:
+    """They are in no column, as keys may be."""
+    sample = messages([(None, b'{"id": 1}')], [("ce_id", b"1"), ("ce_type", b"x")])
+    notes = list(_notes(proposed({"id": 1}), asked(), sample))
+    assert notes == [
+        "the headers 'ce_id', 'ce_type' are in no column: decode.headers makes columns of them"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (b'\xef\xbb\xbf{"a": 1}', "3 begin with a byte-order mark"),
+        (b'[{"a": 1}]', "3 are JSON arrays"),
+        (b'{"a": 1}\n{"a": 2}', "3 begin as JSON objects"),
+        (b"\x1f\x8b\x08", "3 are compressed with gzip"),
+        (b"\x28\xb5\x2f\xfd", "3 are compressed with zstd"),
+        (b"hello", "the format of the others is unknown"),
+    ],
+)
+def test_what_is_no_json_object_is_named(value: bytes, words: str) -> None:
+    """As what it is, where its first bytes say it."""
+    with pytest.raises(SpecError, match=words):
+        proposed(*[value] * 3)
+
+
+def test_a_value_without_a_usable_field_is_refused() -> None:
+    """Also where the key has one: the schema would have no column for the value."""
+    with pytest.raises(SpecError, match="No field of topic t can be a column: 'a b': Spark"):
+        run([(b'{"kid": 1}', b'{"a b": 1}')])
+
+
+def test_keys_that_are_data_with_values_of_several_kinds() -> None:
+    """Later keys are in the rows, too."""
+    mixed = [{"id": i, "p": {f"k{i}": i, f"m{i}": "t"}} for i in range(6)]
+    done = run(_values(*mixed), 5)
+    assert done.lost(mixed) == set()
+
+
+LINES = {
+    "a writer of CSV": (
+        [b'"0"\t"say ""x"""', b'"1"\t"y"'],
+        [{"id": 0, "t": 'say "x"'}, {"id": 1, "t": "y"}],
+    ),
+    "quotes of texts": ([b'0\t"x"', b'1\t"y"'], [{"id": 0, "t": '"x"'}, {"id": 1, "t": '"y"'}]),
+    "MySQL": ([b"0\ta\\tb", b"1\t\\N"], [{"id": 0, "t": "a\tb"}, {"id": 1, "t": None}]),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines_with_tabs(name: str) -> None:
+    """Read as who wrote them meant it; where quotes stay in their fields, a note says so."""
+    values, rows = LINES[name]
+    done = run([(None, value) for value in values], format="csv", columns=("id", "t"))
+    assert [row for found in done.rows for row in found or ()] == rows
+    assert any("quotes are a part" in note for note in done.found.notes) == (
+        name == "quotes of texts"
+    )
+
+
+def test_watermarks_of_ticdc() -> None:
+    """They are no rows: counted only, whatever they name as their table."""
+    row = {
+        "id": 0,
+        "database": "test",
+        "table": "t",
+        "pkNames": ["id"],
+        "isDdl": False,
+        "type": "INSERT",
+        "es": 1,
+        "ts": 2,
+        "mysqlType": {"id": "int"},
+        "old": None,
+        "data": [{"id": "1"}],
+    }
+    mark = {
+        **row,
+        "database": "",
+        "table": "",
+        "pkNames": None,
+        "type": "TIDB_WATERMARK",
+        "mysqlType": None,
+        "data": None,
+    }
+    done = run(_values(row, mark, row, mark))
+    assert (done.format, done.found.refused, done.rows) == (
+        "canal-json",
+        (),
+        [[{"id": 1}], [], [{"id": 1}], []],
+    )
