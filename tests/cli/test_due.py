@@ -11,6 +11,7 @@ from tests.cli.conftest import SCHEMA, START, Stage, hour
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.runner import due as rule
+from windrow.ingest.testing.engine import LocalEngine
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def hours(*numbers: int) -> list[str]:
 
 def test_a_refused_window_is_due_again_by_hand_or_with_another_schema(stage: Stage) -> None:
     """All closed windows that aren't committed are due, the oldest first; one that was refused
-    is not, until it is committed, or its schema, a limit, or windrow has changed.
+    is not, until it is committed, or its schema, a limit, its plan or windrow has changed.
     """
     assert stage.json("due", stage.spec) == {
         "pipeline": "things",
@@ -54,9 +55,10 @@ def test_a_refused_window_is_due_again_by_hand_or_with_another_schema(stage: Sta
     assert stage.json("due", stage.spec)["windows"] == hours(1)
     schema.write_text(SCHEMA)
     assert stage.json("due", stage.spec)["windows"] == []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rule, "written_by", lambda: "windrow 9.9")
-        assert stage.json("due", stage.spec)["windows"] == hours(1)
+    for name in ("written_by", "_plan_digest"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rule, name, lambda *_: "another")
+            assert stage.json("due", stage.spec)["windows"] == hours(1)
 
     spec = stage.folder / "things.yaml"
     spec.write_text(spec.read_text().replace("0.6", "1.0"))
@@ -90,23 +92,15 @@ def test_a_retry_reports_what_an_earlier_try_committed(
     """
     asked = ("run", stage.spec, "--window", hour(3), "--due", "--request", "tick")
     stage.json("run", stage.spec, "--window", hour(2))
-    with monkeypatch.context() as patch:
+    run, jobs = LocalEngine.run, list[object]()
 
-        def away(*_: object, **__: object) -> object:
+    def once(self: LocalEngine, *arguments: Any) -> Any:
+        if jobs:
             raise UnreachableError("The engine is away", "read", "Wait.")
+        jobs.append(arguments)
+        return run(self, *arguments)
 
-        committed: Any = None
-        from windrow.ingest.testing.engine import LocalEngine
-
-        run = LocalEngine.run
-
-        def once(self: LocalEngine, *arguments: Any) -> Any:
-            nonlocal committed
-            if committed:
-                return away()
-            committed = True
-            return run(self, *arguments)
-
+    with monkeypatch.context() as patch:
         patch.setattr(LocalEngine, "run", once)
         patch.setattr("windrow.ingest.runner.attempts.SPLITS_A_JOB", 1)
         assert keys(stage.json(*asked, code=3)) == hours(0)
