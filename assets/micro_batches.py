@@ -20,6 +20,7 @@ from windrow.assets.reporting import (
     errors_reported,
     last_observed,
     progress_log,
+    raise_if_cancelled,
     request_id,
     show,
     show_refused,
@@ -76,6 +77,7 @@ def drain(
             keep_newest(context.instance, spec, number_of(window.end))
             show(context, pipeline, result, topics, code_version, window.key)
             shown = True
+            raise_if_cancelled(context)
         if spec.stop is not None and is_done(pipeline):
             context.instance.add_run_tags(context.run.run_id, done_tag(spec.stop))
             context.log.info(DONE)

@@ -46,6 +46,8 @@ from windrow.ingest.runner.stop import bounded_source
 NEWEST = 48
 """Number of the newest windows that are looked at for the state of one, and by checks."""
 
+CANCELLED = {dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED}
+
 Observed: TypeAlias = dict[dg.AssetKey, tuple[str, str]]
 """The observed topic assets: their data version, and the event that has it."""
 
@@ -67,6 +69,20 @@ def warn_of_processes(context: dg.AssetExecutionContext) -> None:
 def request_id(context: dg.AssetExecutionContext) -> str:
     """The id of a run's request; a retry has the same id, and goes on with the request."""
     return context.run.root_run_id or context.run.run_id
+
+
+def raise_if_cancelled(context: dg.AssetExecutionContext) -> None:
+    """Raises what Dagster raises in a run that somebody cancels.
+
+    Dagster raises it by a signal, wherever the run is then. During a callback of Python's garbage
+    collector Python drops it, and the run would go on.
+
+    Raises:
+        DagsterExecutionInterruptedError: the run is being cancelled.
+    """
+    run = context.instance.get_run_by_id(context.run.run_id)
+    if run is not None and run.status in CANCELLED:
+        raise dg.DagsterExecutionInterruptedError
 
 
 # --------------------------------------------------------------------------------------------------

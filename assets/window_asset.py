@@ -6,6 +6,7 @@ A run of micro-batches without a partition commits what is waiting (`assets.micr
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from windrow.assets.reporting import (
     events_logged,
     last_observed,
     progress_log,
+    raise_if_cancelled,
     request_id,
     show,
     show_refused,
@@ -148,12 +150,18 @@ def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
     )
     def table(context: dg.AssetExecutionContext, config: OnCommitted) -> Iterator[Any]:
         warn_of_processes(context)
+        cancellable = partial(raise_if_cancelled, context)
+
+        def opened() -> Pipeline:
+            made = pipeline_of(spec, context.resources, clock)
+            return replace(made, before_commit=cancellable)
+
         if spec.window.is_batch and not (
             context.has_partition_key or context.has_partition_key_range
         ):
             with errors_reported(context, spec, "A micro-batch"):
                 config.refuse_without_partitions(context, spec)
-                pipeline = pipeline_of(spec, context.resources, clock)
+                pipeline = opened()
             if drain(context, pipeline, version, fresh_lookups=config.fresh_lookups):
                 log_checks(context, pipeline, failing_step=False)
                 yield events_logged()
@@ -163,7 +171,7 @@ def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         failed = partial(show_refused, context, spec)
         with errors_reported(context, spec, f"Window {first}", on_failed=partial(failed, first)):
             windows = windows_of(spec, keys)
-            pipeline = pipeline_of(spec, context.resources, clock)
+            pipeline = opened()
         context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
         topics = last_observed(context, spec)
         results = config.results(context, pipeline, [window for _, window in windows])
@@ -175,6 +183,7 @@ def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
             log_checks(context, pipeline)
 
         for key, _ in windows:
+            cancellable()
             what, why = f"Window {key}", partial(failed, key)
             with errors_reported(context, spec, what, partial(refused, key), why):
                 result = next(results)

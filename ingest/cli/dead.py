@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -200,7 +201,7 @@ def replay_dead(
     """
     spec = load_spec(path)
     edit = None if script is None else load_edit(script)
-    pipeline = assemble.assemble(spec)
+    pipeline = replace(assemble.assemble(spec), before_commit=output.raise_if_interrupted)
     windows = None if asked.window is None else windows_named(spec, asked.window)
     if windows is None:
         windows = sorted(

@@ -35,7 +35,10 @@ BUG = BugError.exit_code
 """The exit code of a bug, windrow's own error for it or any other (EX_SOFTWARE of sysexits.h)."""
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C (128 + SIGINT), as shells have it."""
+"""The exit code after Ctrl-C (128 + SIGINT), as shells have it, and after SIGTERM."""
+
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what supervisors send (`kill`, systemd, a container's stop)."""
 
 WIDE = 100_000
 """The most columns of a table in a file or a pipe: more than any has, so that none is cut."""
@@ -58,7 +61,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Interrupted(BaseException):
-    """Ctrl-C.
+    """Ctrl-C or SIGTERM.
 
     It isn't Python's KeyboardInterrupt, whose stack trace libraries print before they
     raise it again.
@@ -79,6 +82,7 @@ class Output:
         self.spec = spec
         self.stderr = _console(sys.stderr)
         self.exit_code = 0
+        self.is_interrupted = False
         self._stream = _kept_stdout() if json else sys.stdout
         self._stdout = _console(sys.stdout)
         self._document: object = None
@@ -118,6 +122,14 @@ class Output:
             " it.",
             Problem(kind, BUG),
         )
+
+    def raise_if_interrupted(self) -> None:
+        """Raises `Interrupted` again where it was lost.
+
+        Python drops what a signal's handler raises during a callback of its garbage collector.
+        """
+        if self.is_interrupted:
+            raise Interrupted
 
     def stop(self) -> None:
         """Shows that the command was interrupted."""
@@ -195,10 +207,10 @@ def _console(stream: TextIO) -> Console:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Makes Ctrl-C raise `Interrupted`, once.
+def _interruptible(output: Output) -> Iterator[None]:
+    """Makes Ctrl-C and SIGTERM raise `Interrupted`, once.
 
-    A second Ctrl-C is ignored: it would interrupt the clean-up after the first one, which
+    A second one is ignored: it would interrupt the clean-up after the first one, which
     takes seconds.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -206,15 +218,18 @@ def _interruptible() -> Iterator[None]:
         return
 
     def interrupt(*_: object) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for sign in _INTERRUPTS:
+            signal.signal(sign, signal.SIG_IGN)
+        output.is_interrupted = True
         raise Interrupted
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {sign: signal.signal(sign, interrupt) for sign in _INTERRUPTS}
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is interrupt:
-            signal.signal(signal.SIGINT, before)
+        for sign, handler in before.items():
+            if signal.getsignal(sign) is interrupt:
+                signal.signal(sign, handler)
 
 
 @contextmanager
@@ -228,7 +243,7 @@ def command_output(
     """
     output = Output(json=json, spec=spec)
     try:
-        with redirect_stdout(sys.stderr), _interruptible():
+        with redirect_stdout(sys.stderr), _interruptible(output):
             if spec is not None and must_exist and not spec.exists():
                 raise SpecError(
                     f"The spec {spec} can't be read: there is no such file",
@@ -255,6 +270,6 @@ def command_output(
 def stop_event() -> threading.Event:
     """Makes an event that Ctrl-C and SIGTERM set from now on."""
     stopped = threading.Event()
-    for sign in (signal.SIGINT, signal.SIGTERM):
+    for sign in _INTERRUPTS:
         signal.signal(sign, lambda *_: stopped.set())
     return stopped

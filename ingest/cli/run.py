@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -88,7 +89,8 @@ def run_named(
         anyway=anyway,
     )
     # a window that is committed is reported without its schema, which takes as long to load
-    pipeline = assemble.assemble_to_look(spec, engine)
+    looking = assemble.assemble_to_look(spec, engine)
+    pipeline = replace(looking, before_commit=output.raise_if_interrupted)
     if due:
         for window in windows or ():
             refuse_open(pipeline, window)
@@ -122,7 +124,8 @@ def replay_windows(
         fresh_lookups=fresh_lookups,
         anyway=anyway,
     )
-    pipeline = assemble.assemble_to_look(spec, engine)
+    looking = assemble.assemble_to_look(spec, engine)
+    pipeline = replace(looking, before_commit=output.raise_if_interrupted)
     _commit(output, pipeline, _each(output, pipeline, windows, asked, keep_going=keep_going))
 
 

@@ -109,6 +109,7 @@ class Pipeline:
     one. `dataframe_transform`: the function of DataFrames behind `transform`, if
     the spec names one; then `columns` are those of what becomes of its rows. `enumerate_splits`:
     gives the splits of a plan that isn't frozen yet; None: they stay as they were cut.
+    `before_commit`: called before each commit; what it raises ends the run without it.
     """
 
     spec: PipelineSpec
@@ -127,6 +128,7 @@ class Pipeline:
     observer: Observer | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
+    before_commit: Callable[[], None] = lambda: None
 
     def transforms(self) -> tuple[Transform, ...]:
         """Returns `transform`, and what is behind the function of DataFrames."""

@@ -673,6 +673,7 @@ def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Re
 def _committed(
     pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]
 ) -> Done | AlreadyDone:
+    pipeline.before_commit()
     outcome = pipeline.sink.commit(receipt, staged)
     if isinstance(outcome, Unknown):
         raise OutcomeUnknownError.of(f"of window {receipt.window.key}", outcome.why)

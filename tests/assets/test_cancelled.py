@@ -12,7 +12,6 @@ import dagster as dg
 import pytest
 
 # not among the public names; dagster is pinned to 1.13
-from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._core.workspace.context import WorkspaceProcessContext, WorkspaceRequestContext
 from dagster._core.workspace.load_target import ModuleTarget
 from dagster_graphql.test.utils import execute_dagster_graphql
@@ -21,8 +20,9 @@ from tests.assets.cancellable import FOLDER, specs
 from tests.assets.processes import five_hours
 from tests.assets.world import World
 from windrow.assets.names import job_name
+from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import assemble
-from windrow.ingest.runner import task
+from windrow.ingest.runner import run_windows, task
 from windrow.ingest.sinks import commit_loop
 from windrow.ingest.testing.engine import LocalEngine
 
@@ -61,7 +61,7 @@ def test_an_interrupted_step_is_not_begun_again(
 
     def interrupt(at: str) -> None:
         if at == point:
-            raise DagsterExecutionInterruptedError
+            raise dg.DagsterExecutionInterruptedError
 
     run: Callable[[], dg.ExecuteInProcessResult] = (
         world.batches if grid == "batch" else lambda: world.run(0)
@@ -75,6 +75,56 @@ def test_an_interrupted_step_is_not_begun_again(
     assert len(committed) == (point == "commit.after")
     assert run().success
     assert [c.receipt for c in world.sink.receipts()][: len(committed)] == committed
+
+
+@pytest.mark.parametrize(
+    ("grid", "point", "shown"),
+    [
+        ("hourly", "write.middle", 0),
+        ("hourly", "commit.after", 1),
+        ("hourly", "report.before", 1),
+        ("batch", "write.after", 0),
+        ("batch", "report.before", 1),
+    ],
+)
+def test_a_cancellation_that_python_drops_is_heard(
+    tmp_path: Path,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    grid: str,
+    point: str,
+    shown: int,
+) -> None:
+    """What Dagster raises during a callback of the garbage collector is lost: the run asks before
+    each commit and between windows, so none is committed or shown after the one that was going on.
+    """
+    over = {"window": {"grid": "batch", "max_records": 30}} if grid == "batch" else {}
+    world = World(tmp_path, instance, **over)
+    world.fill(3)
+
+    def cancel(at: str) -> None:
+        started = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])
+        for running in instance.get_runs(started) if at == point else ():
+            instance.report_run_canceling(running)
+
+    hours = range_tags(dg.PartitionKeyRange(world.key(0), world.key(2)))
+    job = world.defs.resolve_job_def(job_name(world.spec))
+
+    def run() -> dg.ExecuteInProcessResult:
+        tags = {} if grid == "batch" else hours
+        return job.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
+
+    if point == "report.before":  # windows that are committed and not shown yet
+        with monkeypatch.context() as patched:
+            patched.setattr("windrow.assets.window_asset.show", lambda *_, **__: None)
+            patched.setattr("windrow.assets.micro_batches.show", lambda *_, **__: None)
+            assert run().success
+    before = len(list(world.sink.receipts()))
+    for module in (task, commit_loop, run_windows):
+        monkeypatch.setattr(module, "crash_point", cancel)
+    assert not run().success
+    assert len(instance.fetch_materializations(dg.AssetKey(["things"]), limit=9).records) == shown
+    assert len(list(world.sink.receipts())) == (before or shown)
 
 
 @pytest.fixture(scope="module")
@@ -116,21 +166,23 @@ def until(true: Callable[[], bool], otherwise: str) -> None:
 @pytest.mark.broker
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("pipeline", "point", "n"),
+    ("pipeline", "point", "n", "drops"),
     [
-        ("hours", "write.middle", 1),
-        ("hours", "write.after", 2),
-        ("hours", "commit.before", 3),
-        ("batches", "commit.after", 0),
+        ("hours", "write.middle", 1, ""),
+        ("hours", "write.after", 2, ""),
+        ("hours", "commit.before", 3, ""),
+        ("hours", "write.middle", 4, "drops"),
+        ("batches", "commit.after", 0, ""),
     ],
 )
 def test_a_run_that_is_cancelled_is_over(
-    cancellable: tuple[Path, WorkspaceRequestContext], pipeline: str, point: str, n: int
+    cancellable: tuple[Path, WorkspaceRequestContext], pipeline: str, point: str, n: int, drops: str
 ) -> None:
     """1 A run reads, has staged, or commits. 2 Somebody cancels it by Dagster's API.
 
-    It is cancelled, nothing of it began again, and its window is in the table if it was
-    committed before 2. A run after it leaves each window there once.
+    It is cancelled, also if what Dagster raises in it is dropped. Nothing of it began again, and
+    its window is in the table if it was committed before 2. A run after it leaves each window
+    there once.
     """
     folder, context = cancellable
     [spec] = [spec for spec in specs(folder) if spec.id == pipeline]
@@ -151,7 +203,7 @@ def test_a_run_that_is_cancelled_is_over(
         return [committed.receipt.window.key for committed in receipts]
 
     before = windows()
-    (folder / point).touch()
+    (folder / point).write_text(drops)
     cancelled = launched()
     until((folder / "reached").exists, "the run didn't get to its point")
     (folder / "reached").unlink()

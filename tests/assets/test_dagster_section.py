@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
 from tests.assets.test_lookups import looking_up, shops
@@ -97,6 +98,15 @@ def test_deadlines(world: World, tmp_path: Path, instance: dg.DagsterInstance) -
     assert specs_of(other.defs)[plain.key].freshness_policy == dg.FreshnessPolicy.cron(
         "30 * * * *", timedelta(hours=1)
     )
+
+
+@pytest.mark.parametrize("file", ["dagster_home/dagster.yaml", "deploy/dagster.yaml"])
+def test_a_killed_run_gives_its_slot_of_a_pool_back(file: str) -> None:
+    """Dagster's daemon frees slots of runs that are over only if the instance says so."""
+    settings = yaml.safe_load((Path(__file__).parents[2] / file).read_text(encoding="utf-8"))
+    monitoring = settings["run_monitoring"]
+    assert monitoring["enabled"]
+    assert monitoring["free_slots_after_run_end_seconds"] == 30
 
 
 @pytest.mark.parametrize(
