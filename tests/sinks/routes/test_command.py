@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Stage, hour, stage
+from windrow.ingest.model.boundary import TopicPartition
 
 __all__ = ["stage"]
 
@@ -132,3 +136,51 @@ def test_the_attempt_is_no_column(routed: Stage) -> None:
         "metadata.attempt can't be kept"
         in routed.json("run", routed.spec, "--window", hour(0), code=2)["error"]["message"]
     )
+
+
+def test_fewer_messages_take_no_rows_out_of_tables_that_have_a_window(routed: Stage) -> None:
+    """1 One table comes back from an older copy.  2 Messages of a window that it lacks are gone.
+    3 --accept-fewer doesn't replace that window, for the other tables would lose rows; where
+    all tables have it, it does.
+    """
+    first, window = Path("lake/first"), ("--window", hour(1), "--accept-fewer")
+    routed.json("run", routed.spec, "--window", hour(0))
+    shutil.copytree(first, "older")
+    routed.json("run", routed.spec, "--window", hour(1))
+    first.rename("newer")
+    Path("older").rename(first)
+    routed.broker.delete_records(TopicPartition("shop.things", 0), 5)
+    others = [ids(routed, table) for table in ("second", "things")]
+    said = routed.json("replay", routed.spec, *window, code=1)["error"]["message"]
+    assert "restore that table from a copy that has it" in said
+    assert [ids(routed, table) for table in ("second", "things")] == others
+    shutil.rmtree(first)
+    Path("newer").rename(first)
+    routed.json("replay", routed.spec, *window)
+    assert sum(len(ids(routed, t)) for t in ("first", "second", "things")) < 8
+
+
+@pytest.mark.parametrize("kind", ["files", "sqlite"])
+def test_a_table_that_is_gone_is_not_made_anew(routed: Stage, kind: str) -> None:
+    """A folder that isn't mounted, or a table that is renamed in its database: the run is refused
+    as with one table alone, and goes on once it is back.
+    """
+    place = "path: lake/it" if kind == "files" else "path: it.sqlite, table: it"
+    written(routed, ROUTES.replace("{path: lake/first}", f"{{kind: {kind}, {place}}}"))
+
+    def renamed(old: str, new: str) -> None:
+        if kind == "files":
+            Path(f"lake/{old}").rename(f"lake/{new}")
+            return
+        with closing(sqlite3.connect("it.sqlite")) as database:
+            database.execute(f"ALTER TABLE {old} RENAME TO {new}")
+
+    routed.json("run", routed.spec, "--window", hour(0))
+    renamed("it", "away")
+    for command in ("run", "plan"):
+        said = routed.json(command, routed.spec, "--window", hour(1), code=1)["error"]["message"]
+        assert "isn't there, and the ledger knows 1 committed window of it" in said
+    assert kind == "sqlite" or not Path("lake/it").exists()
+    renamed("away", "it")
+    routed.json("run", routed.spec, "--window", hour(1))
+    assert routed.json("verify", routed.spec)["findings"] == []
