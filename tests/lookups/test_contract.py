@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import psycopg
 import pyarrow as pa
@@ -14,11 +17,12 @@ from deltalake import write_deltalake
 
 from tests.lookups.test_http import Asked, Reply, serving
 from windrow.ingest import client_cache
+from windrow.ingest.errors import RefusedError
 from windrow.ingest.lookups.http.kind import HttpSection
 from windrow.ingest.lookups.sql.kind import SqlSection
 from windrow.ingest.lookups.table.kind import TableSection
-from windrow.ingest.ports.lookup import LookupSource
-from windrow.ingest.testing.contracts.lookup import PEOPLE, LookupContract
+from windrow.ingest.ports.lookup import Answers, Ask, LookupSource
+from windrow.ingest.testing.contracts.lookup import CHANGED, PEOPLE, LookupContract
 
 NARROW = PEOPLE.set_column(0, "id", PEOPLE["id"].cast(pa.int16()))
 MADE = "CREATE TABLE people (id INTEGER PRIMARY KEY, name VARCHAR(20), city TEXT)"
@@ -49,6 +53,10 @@ class TestDelta(LookupContract):
         write_deltalake(tmp_path / "people", NARROW)
         return TableSection(table="people").source(tmp_path)
 
+    def changed(self, source: LookupSource) -> None:
+        place = source.identity.removeprefix("delta:")
+        write_deltalake(place, CHANGED.set_column(0, "id", NARROW["id"]), mode="overwrite")
+
 
 class TestParquet(LookupContract):
     """A folder of Parquet files."""
@@ -59,6 +67,113 @@ class TestParquet(LookupContract):
         pq.write_table(PEOPLE.slice(0, 1), tmp_path / "people" / "a.parquet")
         pq.write_table(PEOPLE.slice(1), tmp_path / "people" / "b.parquet")
         return TableSection(table="people").source(tmp_path)
+
+    def changed(self, source: LookupSource) -> None:
+        folder = Path(source.identity.removeprefix("parquet:"))
+        (folder / "b.parquet").unlink()
+        pq.write_table(CHANGED, folder / "a.parquet")
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A source that repeats: the rows of its versions are in a list that grows."""
+
+    states: list[pa.Table]
+    identity: str = "held"
+    repeats: bool = True
+
+    def version(self) -> str:
+        return str(len(self.states) - 1)
+
+    def schema(self) -> pa.Schema:
+        return PEOPLE.schema
+
+    def rows(self, version: str) -> pa.Table:
+        return self.states[int(version)]
+
+    def open(self, version: str, columns: pa.Schema) -> Ask:
+        def ask(keys: pa.Table) -> Answers:
+            rows = self.rows(version)
+            if not set(columns) <= set(rows.schema):
+                raise RefusedError("it has other columns", "setup", "Pin it anew.")
+            return Answers(rows.join(keys, ["id"], join_type="left semi"), 0)
+
+        return ask
+
+
+class _IgnoresVersions(_Held):
+    """Answers from whatever is there now."""
+
+    def rows(self, version: str) -> pa.Table:
+        return self.states[-1]
+
+
+class _KeepsTheFirst(_Held):
+    """Reads its table once in a worker."""
+
+    def rows(self, version: str) -> pa.Table:
+        return self.states[0]
+
+
+class _SaysOneVersion(_Held):
+    """Its version is that of the place, not of the rows."""
+
+    def version(self) -> str:
+        return "0"
+
+    def rows(self, version: str) -> pa.Table:
+        return self.states[-1]
+
+
+class _ReadsAtTheOpening(_Held):
+    """Has the rows of the moment in which it is opened, of whatever version."""
+
+    def open(self, version: str, columns: pa.Schema) -> Ask:
+        return _Held(self.states[-1:]).open("0", columns)
+
+
+class _Casts(_Held):
+    """Makes texts of numbers, or numbers of texts, as it is asked to."""
+
+    def open(self, version: str, columns: pa.Schema) -> Ask:
+        def ask(keys: pa.Table) -> Answers:
+            rows = self.rows(version).join(keys, ["id"], join_type="left semi")
+            kept = columns.field("name").type == pa.string()
+            names = rows["name"] if kept else pa.nulls(rows.num_rows, pa.int64())
+            return Answers(pa.table([rows["id"], names], schema=columns), 0)
+
+        return ask
+
+
+class _SuiteOfHeld(LookupContract):
+    def changed(self, source: LookupSource) -> None:
+        assert isinstance(source, _Held)
+        source.states.append(CHANGED)
+
+
+@pytest.mark.parametrize(
+    ("made", "red"),
+    [
+        (_Held, None),
+        (_IgnoresVersions, "an older version has new rows"),
+        (_KeepsTheFirst, "the newest version has older rows"),
+        (_SaysOneVersion, "an older version has new rows"),
+        (_ReadsAtTheOpening, "an older version has new rows"),
+        (_Casts, "DID NOT RAISE"),
+    ],
+)
+def test_the_suite_is_red_for_a_source_that_does_not_repeat(
+    made: type[_Held], red: str | None
+) -> None:
+    """Though it says so; its replays would have other rows, and nobody would be told."""
+    case, source = _SuiteOfHeld().test_a_version_has_its_rows_or_is_refused, made([PEOPLE])
+    failures = (AssertionError, pytest.fail.Exception)
+    with pytest.raises(failures, match=red) if red else nullcontext():
+        case(cast("LookupSource", source))
+    with pytest.raises(NotImplementedError, match="needs `changed` in its suite"):
+        LookupContract().test_a_version_has_its_rows_or_is_refused(
+            cast("LookupSource", made([PEOPLE]))
+        )
 
 
 class TestSqlite(LookupContract):

@@ -307,6 +307,18 @@ def test_each_key_is_asked_for_once(
     assert names == [whole, whole, ["Cid"], [None, "Cid"]]
 
 
+def test_the_checksum_of_answers_tells_whose_they_are(tmp_path: Path) -> None:
+    """Two keys that have each other's answers make another one."""
+    found = []
+    for n, names in enumerate((["Ann", "Bob"], ["Bob", "Ann"])):
+        _to_parquet(tmp_path / str(n), pa.table({"id": [1, 2], "name": names}))
+        at = source(STORES["parquet"], tmp_path / str(n))
+        lookup = Lookup("c", (("customer", "id"),), (("name", "name"),), at)
+        rows = pa.RecordBatch.from_pydict({"customer": [1, 2]})
+        found.append(apply(lookup, decoded(rows)).lookups[0].answers)
+    assert found[0] != found[1]
+
+
 _NUMBERS, _LETTERS = st.integers(0, 5), st.sampled_from(["a", "b", None])
 
 

@@ -35,6 +35,10 @@ _WHOLE = {200, 201, 203}
 """Statuses of a whole answer. That of 206 is a part, and that of 202 comes later."""
 
 
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+"""Gives the fields of an object, as they are written; of a name that is there twice the last."""
+
+
 @dataclass(frozen=True)
 class HttpSource:
     """A service.
@@ -109,7 +113,6 @@ class _Asker:
             else by_name[f.name]
             for f in self._schema
         )
-        self._names = frozenset(by_name)
         self._decoder = StrictJson(replace(source.columns, columns=chosen))
         headers = {
             name.lower(): of if isinstance(of, str) else read(of, f"from.headers.{name}")
@@ -209,7 +212,10 @@ class _Asker:
             said = zip(row, key, self._schema, strict=False)
             if any(pa.scalar(its, f.type).as_py() not in {None, mine} for its, mine, f in said):
                 return "its answer has another key"
-            if all(value is None for value in row) and self._names.isdisjoint(_fields(text)):
+            empty = all(value is None for value in row)
+            if empty and not _OBJECT.decode(text).keys() & set(
+                self._source.columns.arrow_schema.names
+            ):
                 return "its answer has none of the schema's fields"
             row[: len(key)] = key
         return made
@@ -230,7 +236,7 @@ def _rows_in(body: bytes, names: Sequence[str], *, many: bool) -> list[bytes]:
     """
     found = msgspec.json.decode(body, type=msgspec.Raw)
     for name in names:
-        inner = _fields(found)
+        inner = _OBJECT.decode(found)
         if [its for its, _ in json.loads(bytes(found), object_pairs_hook=list)].count(name) > 1:
             raise KeyError(name)
         found = inner[name]
@@ -239,8 +245,3 @@ def _rows_in(body: bytes, names: Sequence[str], *, many: bool) -> list[bytes]:
     either = list[msgspec.Raw] if many else list[msgspec.Raw] | None
     rows = map(bytes, msgspec.json.decode(found, type=either) or ())
     return [row for row in rows if row != b"null"]
-
-
-def _fields(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The fields of an object, as they are written; of one that is there twice the last."""
-    return msgspec.json.decode(text, type=dict[str, msgspec.Raw])

@@ -74,7 +74,7 @@ class TableSource:
     def loaded(
         self, version: str, columns: pa.Schema, make: Callable[..., Any], of: Hashable
     ) -> Any:
-        place = (make, of, self.identity, tuple(columns.names))
+        place = (make, of, self.identity, columns)
         kept = client_cache.taken(place)
         if not isinstance(kept, _Loaded) or kept.version != version:
             kept = None  # one at a time

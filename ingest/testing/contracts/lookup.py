@@ -1,16 +1,20 @@
 """What every `ports.lookup.LookupSource` must keep.
 
 The suite of a source supplies the fixture `source`, which has the rows of `PEOPLE` and no others.
+If the source repeats, `changed` puts the rows of `CHANGED` in their place.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from windrow.ingest.errors import RefusedError
 from windrow.ingest.ports.lookup import Answers, LookupSource
 from windrow.ingest.testing.contracts.windows import together
 
@@ -23,11 +27,18 @@ PEOPLE = pa.table(
 )
 """The rows that the source of a suite has; its whole numbers may be of any width."""
 
+CHANGED = PEOPLE.set_column(1, "name", pa.array(["Zoe", "Bob", "Cid"]))
+"""The rows that a source has after `changed`, with the types of before."""
+
 WANTED = ("id", "name")
 
 
 class LookupContract:
     """The promises."""
+
+    def changed(self, source: LookupSource) -> None:
+        """Changes the table or service of a source that repeats: it has `CHANGED` afterwards."""
+        raise NotImplementedError("a source that repeats needs `changed` in its suite")
 
     def columns(self, source: LookupSource) -> pa.Schema:
         """The columns that are asked for, with the source's types."""
@@ -85,6 +96,26 @@ class LookupContract:
         if source.repeats:
             (again,) = self.asked(source, version, [1])
             assert _rows(again) == _rows(found)
+
+    def test_a_version_has_its_rows_or_is_refused(self, source: LookupSource) -> None:
+        """Of a source that repeats, after its table has changed: by what was opened before, and by
+        what is opened then. The new version has the new rows, and is refused where its columns
+        have other types than it is asked for: a cast would make other rows.
+        """
+        if not source.repeats:
+            return
+        columns, version = self.columns(source), source.version()
+        asks = [source.open(version, columns) for _ in range(2)]
+        keys = pa.table({"id": pa.array([1, 3], pa.int64())})
+        assert _rows(asks[0](keys)) == [(1, "Ann"), (3, None)]
+        self.changed(source)
+        for ask in (*asks, source.open(version, columns)):
+            with suppress(RefusedError):
+                assert _rows(ask(keys)) == [(1, "Ann"), (3, None)], "an older version has new rows"
+        (now,) = self.asked(source, source.version(), [1, 3])
+        assert _rows(now) == [(1, "Zoe"), (3, "Cid")], "the newest version has older rows"
+        with pytest.raises(RefusedError):
+            source.open(source.version(), columns.set(1, pa.field("name", pa.int64())))(keys)
 
     def test_a_source_travels(self, source: LookupSource) -> None:
         """It is a recipe: what it opened stays behind, and the copy answers the same."""
