@@ -17,7 +17,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from windrow.ingest.settings.document import suggest
+from windrow.ingest.settings.document import nearest, suggest
 from windrow.ingest.settings.plugins import Plugins
 from windrow.ingest.settings.values import Section, sentence
 
@@ -173,7 +173,9 @@ class OfItsOption(_Kinds):
             named = [name for name in known if name in written]
         if len(named) != 1:
             said = f", and says {' and '.join(named)}" if named else ""
-            raise sentence(f"must say one of {', '.join(known)}{said}")
+            near = filter(None, (nearest(str(key), known) for key in written))
+            meant = next((f"; did you mean {name}?" for name in near), "")
+            raise sentence(f"must say one of {', '.join(known)}{said or meant}")
         section = self._section(named[0])
         assert section is not None, "its name was among those that there are"
         return section

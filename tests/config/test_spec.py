@@ -908,7 +908,7 @@ def test_a_topic_for_dead_letters_in_conflict(
         ),
         (
             {"transform": {"steps": [{"sqk": "x"}]}},
-            "transform.steps.0: must say one of sql, python, lookup, spark",
+            "transform.steps.0: must say one of sql, python, lookup, spark; did you mean sql?",
         ),
         (
             {"transform": {"steps": [{"sql": "x", "spark": "a.b:c"}]}},

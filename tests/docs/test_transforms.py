@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,6 +101,37 @@ def test_a_line_gives_what_the_transform_gave(name: str) -> None:
     else:
         (row,) = found.rows.to_pylist()
         assert {column: row[column] for column in GIVEN[name]} == GIVEN[name]
+
+
+CASTS = {
+    "CAST('12.7' AS INTEGER)": 13,
+    "CAST('1_000' AS INTEGER)": 1000,
+    "CAST('0x10' AS INTEGER)": 16,
+    "CAST('1e3' AS INTEGER)": 1000,
+    "CAST(' 7 ' AS INTEGER)": 7,
+    "CAST('1.005' AS DECIMAL(4, 2))": Decimal("1.01"),
+    "CAST('t' AS BOOLEAN) AND CAST('yes' AS BOOLEAN) AND CAST('1' AS BOOLEAN)": True,
+    "CASE WHEN regexp_full_match(text, '-?\\d+') THEN CAST(text AS BIGINT) END": 4111,
+    "CASE WHEN regexp_full_match('1_0', '-?\\d+') THEN CAST('1_0' AS BIGINT) END": None,
+    "CAST('2025-01-01T23:00:00-05' AS DATE)": dt.date(2025, 1, 1),
+    "CAST('2025-01-01T23:00:00-05' AS TIMESTAMPTZ)": dt.datetime(2025, 1, 2, 4, tzinfo=dt.UTC),
+    "CAST('2025-01-01T08:00:00' AS TIMESTAMPTZ)": dt.datetime(2025, 1, 1, 8, tzinfo=dt.UTC),
+    """'{"a": {"n": 1.50}}'->>'$.a'""": '{"n":1.5}',
+    """'{"n": 1234567890123456789.12}'->>'$.n'""": "1234567890123456800.0",
+    """'{"n": 1234567890123456789012}'->>'$.n'""": "1234567890123456789012",
+    "list_transform([1], lambda x: x + 1)": [2],
+    "7 / 2": 3.5,
+    "7 // 2": 3,
+}
+"""What the page says of DuckDB's expressions, and what they give."""
+
+
+@pytest.mark.parametrize("expression", CASTS)
+def test_what_the_page_says_of_duckdb(expression: str) -> None:
+    """Casts of texts, offsets, numbers within JSON: whoever relies on the page gets that."""
+    rows = pa.record_batch({"text": ["4111"]})
+    found = apply(Sql(f"SELECT {expression} AS value FROM rows"), decoded(rows))
+    assert found.rows["value"].to_pylist() == [CASTS[expression]]
 
 
 def test_the_function_of_the_page(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ import pandera.polars as pa
 import polars as pl
 import pyarrow as arrow
 
-CALLS = []
+CALLS, SAID = [], []
 
 
 class Tagged(pa.DataFrameModel):
@@ -181,6 +182,11 @@ def counted(rows: pl.DataFrame) -> pl.DataFrame:
     if len(CALLS) == 5:
         raise ValueError("secret")
     return rows.select("id", name="text")
+
+
+def heard(rows: pl.DataFrame) -> pl.DataFrame:
+    assert SAID[0].wait(60)
+    return rows.rename({"text": "name"})
 
 
 def panics(rows: pl.DataFrame) -> pl.DataFrame:
@@ -373,6 +379,15 @@ def test_keys_and_values_are_a_list_unless_the_schema_says_map(step: Any, functi
     null = pa.array([[{"key": None, "value": 1}]] * 3, ints)
     with pytest.raises(SpecError, match="mapped has a null as an entry or a key"):
         apply(here, decoded(rows.set_column(2, "mapped", null)))
+
+
+def test_a_function_that_hangs_is_named(step: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It is said which function is waited for, and of which step, as of a silent broker."""
+    heard, said = step("heard", setting="transform.steps.1"), threading.Event()
+    load_function(heard.function).__globals__["SAID"].append(said)
+    caplog.handler.addFilter(lambda _: said.set() or True)  # type: ignore[func-returns-value]
+    apply(heard, decoded(ROWS))
+    assert caplog.messages[0] == "Waiting for more.py:heard of transform.steps.1: 5 rows"
 
 
 def test_what_is_told_before_anything_is_read(step: Any) -> None:

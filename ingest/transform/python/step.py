@@ -29,6 +29,7 @@ from windrow.ingest.schema.user_code import (
 from windrow.ingest.transform.left_out import with_deletes
 from windrow.ingest.transform.message_columns import beside_rows, refuse_own_column
 from windrow.ingest.transform.rules import frame_of
+from windrow.ingest.waiting import waiting_for
 
 ROW = "_row"
 """The column with the number of each row in its batch, which a function keeps if it gives
@@ -119,7 +120,8 @@ class _Step:
     def _called(self, rows: pa.RecordBatch) -> pa.Table:
         """Calls the function; returns what it gives as Arrow has it."""
         given = frame_of(rows) if self._batch is pl.DataFrame else rows
-        found = self._function(given)
+        with waiting_for(f"{self._step.function} of {self._step.setting}: {rows.num_rows} rows"):
+            found = self._function(given)
         if isinstance(found, pl.DataFrame):
             return found.to_arrow(compat_level=pl.CompatLevel.oldest())
         if isinstance(found, pa.RecordBatch):
