@@ -252,7 +252,7 @@ def command_output(
                 )
             yield output
     # the last place before the terminal; a plugin may call sys.exit
-    except (Interrupted, *mistakes()) as error:
+    except (Interrupted, *mistakes()) as error:  # type: ignore[misc]  # they are classes
         if debug:
             traceback.print_exc()
         told = error_of_place(error, "run the same command again") or error
