@@ -127,8 +127,8 @@ ROWS: list[Advice] = [
             "ALTER TABLE things ALTER COLUMN mine DROP DEFAULT",
         ),
         RUN,
-        r'null value in column "mine" of relation "things" violates not-null constraint',
-        [asked("Fix that", "ALTER TABLE things ALTER COLUMN mine SET DEFAULT ''")],
+        "mine: not null, and rows have no such column",
+        [asked("give it a default", "ALTER TABLE things ALTER COLUMN mine SET DEFAULT ''")],
     ),
     Advice(
         "constraint",
@@ -136,6 +136,17 @@ ROWS: list[Advice] = [
         RUN,
         r'violates check constraint "small" \(commit, shop.things\[[01]\]@\d+\)',
         [asked("Fix that", "ALTER TABLE things DROP CONSTRAINT small")],
+    ),
+    Advice(
+        "a trigger that deletes",
+        harms(
+            "CREATE FUNCTION del() RETURNS trigger LANGUAGE plpgsql AS"
+            " 'BEGIN DELETE FROM things WHERE _window <> NEW._window; RETURN NULL; END'",
+            "CREATE TRIGGER del AFTER INSERT ON things FOR EACH ROW EXECUTE FUNCTION del()",
+        ),
+        RUN,
+        "a trigger, a rule or a foreign key of the table adds rows, or deletes some",
+        [asked("Take it off", "DROP TRIGGER del ON things"), typed("run the window again", RUN)],
     ),
     Advice(
         "lost receipt",

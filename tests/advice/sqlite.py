@@ -89,6 +89,21 @@ def harm_staged(harm: Callable[[Path], None]) -> None:
         harm(file)
 
 
+def anew(world: SqliteWorld, unique: str) -> None:
+    """Somebody makes the table anew, with a column of theirs that may be unique."""
+    ((made,), (index,)) = world.asks(
+        "SELECT sql FROM sqlite_master WHERE tbl_name = 'things' AND sql NOT NULL ORDER BY type DESC"
+    )
+    columns = made.partition("(")[2].rpartition(")")[0].partition(", mine")[0]
+    names = ", ".join(name for _, name, *_ in world.asks("PRAGMA table_info(things)"))
+    kept = ", ".join(name for name in names.split(", ") if name != "mine")
+    world.asks("ALTER TABLE things RENAME TO before")
+    world.asks(f"CREATE TABLE things ({columns}, mine INTEGER DEFAULT 1 {unique})")
+    world.asks(f"INSERT INTO things ({kept}, mine) SELECT {kept}, rowid FROM before")
+    world.asks("DROP TABLE before")
+    world.asks(index)
+
+
 def replayed(number: int) -> Step:
     """A window is read again, as the message writes it."""
     return Step(f"windrow replay SPEC --window {hour(number)}")
@@ -304,9 +319,19 @@ ROWS = [
             DELETE FROM things WHERE _window <> new._window OR _offset = 0; END"""
         ),
         RUN.replace(hour(2), hour(3)),
-        "a trigger keeps rows out, takes some away",
+        "a trigger, or .*, takes some away",
         [
-            Step("Drop it", lambda w, _: w.asks("DROP TRIGGER once")),
+            Step("Drop the trigger", lambda w, _: w.asks("DROP TRIGGER once")),
+            Step("run it again", lambda w, _: w.types(RUN.replace(hour(2), hour(3)))),
+        ],
+    ),
+    Advice(
+        "a table that was made anew with ON CONFLICT REPLACE",
+        lambda w: anew(w, "UNIQUE ON CONFLICT REPLACE"),
+        RUN.replace(hour(2), hour(3)),
+        "ON CONFLICT in the table's definition, .*, takes some away",
+        [
+            Step("make the table anew without ON CONFLICT", lambda w, _: anew(w, "")),
             Step("run it again", lambda w, _: w.types(RUN.replace(hour(2), hour(3)))),
         ],
     ),
@@ -327,7 +352,7 @@ ROWS = [
                 f"windrow replay SPEC --window {hour(0)}",
                 lambda w, found: w.types(found[0]),
             ),
-            Step("Drop it", lambda w, _: w.asks("DROP TRIGGER once")),
+            Step("Drop the trigger", lambda w, _: w.asks("DROP TRIGGER once")),
             replayed(0),
         ],
     ),

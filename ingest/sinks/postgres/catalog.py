@@ -46,6 +46,7 @@ from windrow.ingest.sinks.postgres.server import (
     commit,
     has_table,
     identifier,
+    is_true,
     set_local,
 )
 from windrow.ingest.sinks.stored_receipts import ReceiptRow, range_texts, row_digest
@@ -102,8 +103,9 @@ RETURNING form, id, pipeline, ledger, grid, window_column, columns, commits - 1
 _COLUMNS = """
 SELECT a.attname::text, format_type(a.atttypid, a.atttypmod) || CASE
     WHEN a.attgenerated <> '' OR a.attidentity = 'a' THEN ' generated always' ELSE ''
-    END, NOT a.attnotnull
-FROM pg_attribute a
+    END, NOT a.attnotnull,
+    a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND NOT c.relhastriggers
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 """
@@ -152,6 +154,29 @@ FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am a ON a.oid = 
 WHERE a.amname = 'brin' AND i.relkind = 'i' AND x.indrelid IN (
     SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)) WHERE isleaf
 )
+"""
+
+_MAY_CHANGE_ROWS = """
+SELECT EXISTS (
+    SELECT FROM pg_class WHERE (relhastriggers OR relhasrules) AND oid IN (
+        SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s))
+    )
+)
+"""
+"""Asks whether the table or a partition has rules, or triggers, which foreign keys are, too."""
+
+_ROW_COUNTS = """
+SELECT (SELECT count(*) FROM {table} WHERE {window} = %(key)s),
+    CASE WHEN current_setting('track_counts')::boolean THEN (
+        SELECT sum(pg_stat_get_xact_tuples_inserted(t) - pg_stat_get_xact_tuples_deleted(t))
+        FROM (
+            SELECT to_regclass(%(name)s) UNION
+            SELECT relid FROM pg_partition_tree(to_regclass(%(name)s))
+        ) AS of_table (t)
+    ) ELSE (SELECT count(*) FROM {table}) END::bigint
+"""
+"""Counts the rows of a window; and the rows that this transaction has added to the table, less
+those that it has deleted. A server that doesn't keep these counts counts all rows.
 """
 
 _BRIEFLY = "50ms"
@@ -375,6 +400,45 @@ class BoundTable:
         self.connection.execute(self.place.query(delete, window=self._window), [key])
         if self.holding([key]):
             raise rows_stay(self.place)
+
+    def row_counts(self, key: str) -> tuple[int, int] | None:
+        """Counts the rows of a window, and all rows, these from some number on.
+
+        None if the table has neither triggers nor rules: then each statement's own count is true.
+        """
+        name = self.place.name.quoted
+        if not is_true(self.connection, _MAY_CHANGE_ROWS, name, name):
+            return None
+        return self.connection.execute(  # type: ignore[return-value]
+            self.place.query(_ROW_COUNTS, window=self._window), {"name": name, "key": key}
+        ).fetchone()
+
+    def refuse_other_counts(
+        self, key: str, before: tuple[int, int], window_rows: int, all_rows: int
+    ) -> None:
+        """Runs deferred triggers now, and refuses rows that something else added or deleted.
+
+        Args:
+            key: the window's.
+            before: what `row_counts` gave before the window's rows were written.
+            window_rows: the rows that the window has gained by windrow's own statements.
+            all_rows: the rows that the table has gained by them.
+
+        Raises:
+            RefusedError: it has gained another number.
+        """
+        wanted = before[0] + window_rows, before[1] + all_rows
+        with waiting_for(f"the deferred triggers of {self.place}"):
+            self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        held = self.row_counts(key)
+        if held != wanted:
+            raise RefusedError(
+                f"{self.place} would have more or fewer rows after window {key} than windrow wrote:"
+                " a trigger, a rule or a foreign key of the table adds rows, or deletes some, of"
+                " this window or of others",
+                "commit",
+                "Nothing was committed. Take it off, then run the window again.",
+            )
 
     def summarize(self) -> None:
         """Adds the newest rows to the index of windows.

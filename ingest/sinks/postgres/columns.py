@@ -166,11 +166,15 @@ def _described(key_property: bytes | None) -> str:
 
 
 class CatalogColumn(msgspec.Struct, frozen=True):
-    """A column as PostgreSQL's catalog has it."""
+    """A column as PostgreSQL's catalog has it.
+
+    `needs_value`: whether nothing but an INSERT can give it the value that it must have.
+    """
 
     name: str
     type: str
     nullable: bool
+    needs_value: bool = False
 
 
 def column_problems(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list[str]:
@@ -179,7 +183,11 @@ def column_problems(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list
     A table that somebody else made or changed has such.
     """
     by_name = {c.name: c for c in columns}
-    problems = []
+    problems = [
+        f"{c.name}: not null, and rows have no such column: give it a default, or drop NOT NULL"
+        for c in columns
+        if c.needs_value and c.name not in schema.names
+    ]
     for field in schema:
         column, held = by_name.get(field.name), column_type(field.type)
         if column is None:

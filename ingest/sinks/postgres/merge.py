@@ -263,9 +263,14 @@ class Merge:
         """Replaces rows and tombstones by the remaining changes.
 
         Raises:
-            RefusedError: a trigger keeps rows out of the table, or in it.
+            RefusedError: a trigger keeps rows out of the table or in it, adds or deletes some.
         """
         counts, names = self.counts, [identifier(name) for name in self._columns.names]
+        before = self.table.row_counts(self._key)
+        replaced = self._first_row(
+            "SELECT count(*) FROM {table} t JOIN {last} w ON {same} WHERE t.{window} = %s",
+            self._key,
+        )[0]
         counts.rows_removed, counts.removed = self.counted(
             "{table} t JOIN {last} w ON {same}", of="t"
         )
@@ -287,6 +292,9 @@ class Merge:
             put=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others),
         )
         refuse_fewer_rows(self.place, taken, counts.rows_added)
+        if before is not None:
+            gained = [counts.rows_added - gone for gone in (replaced, counts.rows_removed)]
+            self.table.refuse_other_counts(self._key, before, *gained)
 
     def _change_tombstones(self) -> None:
         """Writes a tombstone for each deleted key, and deletes those of keys with a row."""

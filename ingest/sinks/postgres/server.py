@@ -133,7 +133,7 @@ _KNOWN: Mapping[str, tuple[type[WindrowError], str, str]] = {
         (
             "Of several servers in sink.url target_session_attrs=read-write takes the one that"
             " isn't a standby. A table of your own is partitioned by columns of sink.primary_key"
-            " alone."
+            " alone. If the table has a rule, take it off (DROP RULE): triggers may stand beside."
         ),
     ),
     "3F000": (SpecError, "{}", "Create that schema, or name another one in sink.table."),

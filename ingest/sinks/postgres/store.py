@@ -205,14 +205,18 @@ class PostgresState(BoundTable):
         columns, keyed = self.target.columns, self._store.keyed
         if change.columns is not None:
             columns = change_columns(self, self._store.wanted(change.columns))
-        receipt, staged = change.receipt, self._store.staged
+        key, receipt, staged = change.window.key, change.receipt, self._store.staged
         files = staged.named(change.staged)
         if keyed is not None and receipt is not None:
             receipt = merge(self, keyed, columns, receipt, staged, files)
         else:
+            before = self.row_counts(key)
             if change.replaces:
-                self.delete_rows(change.window.key)
+                self.delete_rows(key)
             copy_in(self.connection, self.place, staged, files)
+            if before is not None:
+                gained = sum(file.rows for file in files) - (before[0] if change.replaces else 0)
+                self.refuse_other_counts(key, before, gained, gained)
         if files:
             self.summarize()
         if receipt is not None:

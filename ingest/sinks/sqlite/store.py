@@ -87,11 +87,15 @@ LEFT JOIN (
 ORDER BY w.window
 """  # noqa: S608
 _COUNTS = """
-SELECT (SELECT count(*) FROM {table} WHERE {window} = :key), CASE WHEN EXISTS (
-    SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = :table COLLATE NOCASE
-) THEN (SELECT count(*) FROM {table} WHERE {window} IS NOT :key) ELSE 0 END
+SELECT mine, CASE WHEN EXISTS (
+    SELECT 1 FROM sqlite_master WHERE tbl_name = :table COLLATE NOCASE
+    AND (type = 'trigger' OR sql LIKE '%conflict%')
+) THEN (SELECT count(*) FROM {table}) - mine ELSE 0 END
+FROM (SELECT count(*) AS mine FROM {table} WHERE {window} = :key)
 """
-"""Counts the rows of a window; and all others of a table with a trigger, which may change them."""
+"""Counts the rows of a window; and all others of a table that may lose some by an INSERT: one with
+a trigger, or with ON CONFLICT REPLACE in its definition.
+"""
 
 _AGAIN = "Fix that, then run it again: it looks first."
 _ERRORS = {
@@ -162,6 +166,12 @@ class SqliteStore:
     def check_write(self) -> None:
         refuse_network(self.path)
         refuse_unwritable(str(Path(self.path).parent))
+        try:
+            with suppress(FileNotFoundError):
+                Path(self.path).open("r+b").close()
+        except OSError as error:
+            kind, what, do = _ERRORS[sqlite3.SQLITE_READONLY]
+            raise kind(f"the database {self.path} {what}: {error.strerror}", "setup", do) from error
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         self.check_write()
@@ -487,7 +497,7 @@ class SqliteState:
             replaces: whether the window's rows in the table are removed.
 
         Raises:
-            RefusedError: a trigger of the table makes more or fewer rows of it.
+            RefusedError: the table has more or fewer rows by it, of this window or of others.
         """
         place, table, window = self._store.staged.place, self._table, self._window
         files = self._store.staged.named(staged)
@@ -510,9 +520,11 @@ class SqliteState:
         if held != wanted:
             raise RefusedError(
                 f"{self._store.place} would have {sum(held)} rows after window {key}, and not"
-                f" {sum(wanted)}: a trigger keeps rows out, takes some away, or makes more",
+                f" {sum(wanted)}: a trigger, or ON CONFLICT in the table's definition, keeps rows"
+                " out, takes some away, or makes more",
                 "commit",
-                "Nothing was committed. Drop it, then run it again.",
+                "Nothing was committed. Drop the trigger, or make the table anew without ON"
+                " CONFLICT; then run it again.",
             )
 
     def _asked(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:

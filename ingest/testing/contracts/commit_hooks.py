@@ -4,9 +4,13 @@ store opens for writing. A later hook lies around those before it.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import msgspec
 
 from windrow.ingest.sinks.table_store import Answer, TableChange
 
@@ -95,3 +99,28 @@ def before_look(sink: Any, turn: Callable[[], object]) -> None:
         return writing()
 
     sink.store.writing = hooked
+
+
+def each_line(sink: Any, note: str, see: Callable[[int], object]) -> None:
+    """Calls `see` before each line of the sink's next put, with the line's number.
+
+    It sees those of the module that the state is of. What it raises ends the put. `note`: the name
+    of a note that is put with the change.
+    """
+    turns = [see]
+
+    def put(state: Any, change: TableChange) -> Answer:
+        def trace(frame: Any, event: str, _: object) -> Any:
+            if event == "line" and frame.f_code.co_filename == inspect.getfile(type(state)):
+                see(frame.f_lineno)
+            return trace
+
+        if turns:
+            change = msgspec.structs.replace(change, notes={note: turns.pop() and 1})
+            sys.settrace(trace)
+        try:
+            return state.put(change)  # type: ignore[no-any-return]
+        finally:
+            sys.settrace(None)
+
+    on_put(sink, put)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
 from windrow.ingest.model.staged_split import Staging
 from windrow.ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
+from windrow.ingest.testing.contracts.commit_hooks import each_line
 from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
 from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,
@@ -461,6 +463,38 @@ class KeepContract(SinkUnderTest):
 
 class SinkContract(CommitContract, ReplaceContract):
     """What is promised of commits by a sink that replaces."""
+
+    def test_a_put_that_dies_at_any_of_its_lines(self, sink: Any) -> None:
+        """Rows, receipt and note are there together or not at all, at a window's first commit and
+        at its replacement; and the next run commits the window.
+        """
+        lines = set[int]()
+        each_line(sink, "lives", lines.add)
+        self.commit(sink, 0)
+        assert len(lines) > 1
+        for number, line in enumerate(sorted(lines), 1):
+            for generation in range(2):
+                dying, name = self.reopen(sink), f"{number} {generation}"
+                each_line(dying, name, partial(_die_at, line))
+                with suppress(SystemExit):
+                    dying.commit(*staged_receipt(dying, number, generation, "dies", dead=False))
+                fresh = self.reopen(sink)
+                held = fresh.look(window(number))
+                with fresh.store.reading() as state:
+                    done = held is not None and held.receipt.generation == generation
+                    assert done == (state.note(name) is not None), line
+                    rows = sum(batch.num_rows for batch in state.scan(window(number)))
+                if sink.capabilities.atomic == "window":
+                    assert rows == (0 if held is None else held.receipt.counts.rows), line
+                if held is None:
+                    fresh.commit(*staged_receipt(fresh, number, 0, "lives", dead=False))
+        assert self.report(sink, list(range(number + 1))).ok
+
+
+def _die_at(line: int, number: int) -> None:
+    """Ends a put as the death of its process would: no store expects it."""
+    if number == line:
+        raise SystemExit(line)
 
 
 def _committing(sink: Sink, made: Any, staged: Any) -> Callable[[], Any]:

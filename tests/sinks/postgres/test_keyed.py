@@ -246,6 +246,24 @@ def test_a_row_that_a_trigger_keeps_refuses_its_delete(database: str, table: Pos
     assert not table.wrong()
 
 
+def test_a_trigger_that_deletes_other_keys_refuses_the_window(
+    database: str, table: PostgresKeyed
+) -> None:
+    """Nothing is committed; a trigger that deletes none keeps no window out."""
+    log = log_of([[Change(A, 1)], [Change(B, 1)]], [[Change(A, 2)], [Change(B, 2)]])
+    table.commit(log, 0)
+    body = "BEGIN {} RETURN NULL; END"
+    made = "CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ {} $$"
+    run(database, made.format(body.format("DELETE FROM t WHERE id <> NEW.id OR shop <> NEW.shop;")))
+    run(database, "CREATE TRIGGER f AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f()")
+    staged = table.staged(log, 1, 0)
+    with pytest.raises(RefusedError, match="more or fewer rows after window"):
+        table.sink.commit(*staged)
+    run(database, made.format(body.format("NULL;")))
+    table.commit(log, 1)
+    assert not table.wrong()
+
+
 def test_a_key_that_no_index_takes_refuses_its_window(table: PostgresKeyed) -> None:
     """It is the window's data, not the server: nobody is told to try again. The key isn't told."""
     dice = random.Random(1)  # what can be packed may fit

@@ -382,6 +382,79 @@ def test_rows_that_a_trigger_keeps_are_not_doubled(sink: Any, owner: Any) -> Non
     assert owner("SELECT count(*) FROM orders").fetchone() == (18,)
 
 
+DELETES = "DELETE FROM orders WHERE _offset = {}; RETURN NULL;"
+ROW, DEFERRED = "AFTER INSERT ON {} FOR EACH ROW", "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+
+
+@pytest.mark.parametrize(
+    ("does", "when", "partitioned"),
+    [
+        (DELETES.format("NEW._offset AND NEW._partition = 1"), ROW.format("orders"), False),
+        (DELETES.format("NEW._offset AND NEW._partition = 1"), ROW.format("orders_1"), True),
+        (DELETES.format("0"), "AFTER INSERT ON orders FOR EACH STATEMENT", True),
+        (DELETES.format("0"), f"AFTER INSERT ON orders {DEFERRED}", False),
+        ("NEW._window = 'other'; RETURN NEW;", "BEFORE INSERT ON orders FOR EACH ROW", False),
+        (
+            "INSERT INTO orders SELECT * FROM orders WHERE _offset = 0; RETURN NULL;",
+            "AFTER INSERT ON orders FOR EACH STATEMENT WHEN (pg_trigger_depth() = 0)",
+            False,
+        ),
+    ],
+    ids=["of the window", "of a partition", "of others", "at the end", "moved", "doubled"],
+)
+@pytest.mark.parametrize("counts", ["on", "off"])
+def test_rows_that_a_trigger_adds_or_deletes_refuse_the_window(
+    sink: Any, owner: Any, counts: str, does: str, when: str, *, partitioned: bool
+) -> None:
+    """Whenever it does so, and whether or not the server keeps counts of changes: nothing is
+    committed. A trigger that writes elsewhere, or fills a column, keeps no window out.
+    """
+    if partitioned:
+        owner(f"CREATE TABLE orders ({COLUMNS}, seen int) PARTITION BY LIST (_partition)")
+        for n in range(2):
+            owner(f"CREATE TABLE orders_{n} PARTITION OF orders FOR VALUES IN ({n})")
+    sink.prepare()
+    owner("ALTER TABLE orders ADD COLUMN IF NOT EXISTS seen int")
+    owner("CREATE TABLE log (id text)")
+    body = "AS $$ BEGIN IF TG_OP = 'INSERT' THEN {} END IF; RETURN NEW; END $$"
+    made = "CREATE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql " + body
+    owner(
+        made.format("notes", "INSERT INTO log VALUES (NEW.id); DELETE FROM log WHERE id = '0-1';")
+    )
+    owner("CREATE TRIGGER notes AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION notes()")
+    owner(made.format("fills", "UPDATE orders SET seen = 1 WHERE _offset = 0;"))
+    owner("CREATE TRIGGER fills AFTER INSERT ON orders EXECUTE FUNCTION fills()")
+    owner(f"ALTER ROLE CURRENT_USER SET track_counts = {counts}")
+    try:
+        for generation in range(2):
+            assert isinstance(commit(sink, 0, generation, f"a{generation}"), Done)
+        owner(made.format("other", does))
+        kind = "CONSTRAINT TRIGGER" if "DEFERRED" in when else "TRIGGER"
+        owner(f"CREATE {kind} other {when} EXECUTE FUNCTION other()")
+        with pytest.raises(RefusedError, match="more or fewer rows after window"):
+            commit(sink, 1)
+    finally:
+        owner("ALTER ROLE CURRENT_USER RESET track_counts")
+    assert owner("SELECT count(*), count(DISTINCT _window) FROM orders").fetchone() == (18, 1)
+    assert sink.look(window(1)) is None
+
+
+def test_rows_that_a_foreign_key_deletes_refuse_a_replay(sink: Any, owner: Any) -> None:
+    """One from the table to itself takes rows of other windows with those that are replaced."""
+    owner(
+        f"CREATE TABLE orders ({COLUMNS}, UNIQUE (_window, _partition, _offset), of_window text, of"
+        " bigint, FOREIGN KEY (of_window, _partition, of) REFERENCES orders (_window, _partition,"
+        " _offset) ON DELETE CASCADE)"
+    )
+    sink.prepare()
+    commit(sink, 0)
+    commit(sink, 1)
+    owner("UPDATE orders SET of_window = %s, of = 0 WHERE _window <> %s", [window(0).key] * 2)
+    with pytest.raises(RefusedError, match="a foreign key of the table"):
+        commit(sink, 0, 1, "a2")
+    assert owner("SELECT count(*) FROM orders").fetchone() == (36,)
+
+
 def test_a_limit_of_the_table_is_no_outage(sink: Any, owner: Any) -> None:
     """A table that is published without an identity takes no deletes: the window is
     refused, and nobody is told to wait for the server.
@@ -453,8 +526,15 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
 
 
 @pytest.mark.timeout(300)
-def test_a_long_wait_for_the_answer_to_a_commit_is_told(
-    sink: Any, owner: Any, database: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("table", "wait"),
+    [
+        ("windrow.receipts", "the server's answer to COMMIT"),
+        ("orders", "the deferred triggers of .*/public.orders"),
+    ],
+)
+def test_a_long_wait_at_the_end_of_a_commit_is_told(
+    sink: Any, owner: Any, database: str, monkeypatch: pytest.MonkeyPatch, table: str, wait: str
 ) -> None:
     """No limit tells a long COMMIT from a lost answer, so nobody is left in silence."""
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
@@ -465,16 +545,15 @@ def test_a_long_wait_for_the_answer_to_a_commit_is_told(
         " 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END'"
     )
     owner(
-        "CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED"
+        f"CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED"
         " FOR EACH ROW EXECUTE FUNCTION waits()"
     )
     made, staged = staged_receipt(sink, 0)
     sink.commit_dead(made.plan, "a1", staged)
-    wanted = "Waiting for the server's answer to COMMIT"
     with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as other, waits_heard() as heard:
         other.execute("SELECT pg_advisory_xact_lock(1)")
         outcome = pool.submit(sink.commit, made, staged)
-        while heard.get(timeout=60).getMessage() != wanted:
+        while not re.search(f"^Waiting for {wait}", heard.get(timeout=60).getMessage()):
             pass  # a connection that takes long is told, too
         other.rollback()
         assert isinstance(outcome.result(60), Done)

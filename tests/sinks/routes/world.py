@@ -52,7 +52,7 @@ class RoutedBoth(WithDeadLetters, RoutedSink):
         by: By = "column" if "id" in rows.names else "topic"
         super().__init__(by, "id", routes, other, rows, metadata)
         self.tables, self.other, self.dead_letters = [table for _, table in routes], other, dead
-        self.schema = rows
+        self.schema, self.store = rows, other.store  # which puts the receipts
 
 
 def in_memory(place: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
