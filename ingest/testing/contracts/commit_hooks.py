@@ -107,7 +107,7 @@ def each_line(sink: Any, note: str, see: Callable[[int], object]) -> None:
     It sees those of the module that the state is of. What it raises ends the put. `note`: the name
     of a note that is put with the change.
     """
-    turns = [see]
+    turns = [1]
 
     def put(state: Any, change: TableChange) -> Answer:
         def trace(frame: Any, event: str, _: object) -> Any:
@@ -116,7 +116,7 @@ def each_line(sink: Any, note: str, see: Callable[[int], object]) -> None:
             return trace
 
         if turns:
-            change = msgspec.structs.replace(change, notes={note: turns.pop() and 1})
+            change = msgspec.structs.replace(change, notes={note: turns.pop()})
             sys.settrace(trace)
         try:
             return state.put(change)  # type: ignore[no-any-return]
