@@ -179,7 +179,16 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     decoded = checked_answer(decoder, decoder.columns, Columns)
     columns = _of_each_message(spec, transform).columns(decoded)
     function = _dataframe_transform(spec, transform)
-    return columns if function is None else function.behind().columns(function.columns(columns))
+    if function is None:
+        return columns
+    from windrow.ingest.runner.dataframe_transform import refuse_other_key
+    from windrow.ingest.schema.metadata_types import refuse_wrong
+
+    before, given = columns.arrow_schema, function.columns(columns)
+    # the function sees the metadata columns beside its own
+    refuse_wrong(sorted({*before.names, *given.arrow_schema.names}), spec.metadata)
+    refuse_other_key(spec.sink.key.deletes if spec.sink.key else (), before, given.arrow_schema)
+    return function.behind().columns(given)
 
 
 def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[str]]:

@@ -48,7 +48,8 @@ def through_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
         SpecError: the schema or a step can't be used.
         UnreachableError: the schema registry doesn't answer.
     """
-    pipeline.columns()  # refuses steps that can't be used
+    for transform in pipeline.transforms():
+        transform.open()  # also what is behind a `spark` step
     decoder = decoder_for(pipeline, sorted(set(messages["topic"].to_pylist())))
     decoded = checked_verdict(decoder, decoder.open()(messages))
     places = [

@@ -21,7 +21,8 @@ LONGEST = 500
 class PauseState(msgspec.Struct):
     """The document of `pause` and `resume`: the newest record; null if there is none yet.
 
-    `recorded`: whether this command made it. `replaced`: the pause whose place it took.
+    `recorded`: whether this command made it. `replaced`: the pause whose place it took,
+    or that it ended.
     """
 
     pipeline: str
@@ -57,9 +58,10 @@ def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, why
         if paused
         else "."
     )
-    before = newest if paused and newest and newest.paused else None
+    done = "takes the place of an earlier" if paused else "ended the"
+    before = newest if newest and newest.paused else None
     output.show(
         PauseState(name, recorded, recorded=True, replaced=before),
         Text(f"Pipeline {name} {recorded}{end}"),
-        *([Text(f"This takes the place of an earlier pause: {name} {before}.")] if before else []),
+        *([Text(f"This {done} pause: {name} {before}.")] if before else []),
     )

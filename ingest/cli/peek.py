@@ -83,7 +83,7 @@ def try_lines(output: Output, path: Path, file: Path, limit: int | None) -> None
 def _shape(output: Output, spec: PipelineSpec, messages: pa.RecordBatch, limit: int) -> None:
     """Shows the rows of messages up to the limit; one more says that there are more."""
     more = messages.num_rows > limit
-    steps = through_steps(assemble.assemble_to_look(spec), messages.slice(0, limit))
+    steps = through_steps(assemble.assemble(spec), messages.slice(0, limit))
     output.show(
         Shaped(spec.id, steps, more),
         *(part for step in steps for part in render.step(step)),

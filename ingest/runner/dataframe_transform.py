@@ -53,16 +53,10 @@ def dataframe_work(
 
     `behind`: what becomes of the function's rows; `task`: that of the window's splits, as it
     would be without the function.
-
-    Raises:
-        SpecError: the key by which messages delete rows has another type than in the
-            rows that the function gives.
     """
     metadata, key = of_message(pipeline.spec.metadata), pipeline.spec.sink.key
     given_columns = pipeline.transform().columns(pipeline.decoder().columns)
     before, result = (c.arrow_schema for c in (given_columns, function.columns(given_columns)))
-    if key is not None:
-        refuse_other_key(key.deletes, before, result)
     deleted = [pa.field(DELETED, pa.bool_())] if task.keyed else []
     stage = StageTask(
         task.rows,

@@ -20,13 +20,12 @@ from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
 from windrow.ingest.settings.paths import WAY_OUT, home, is_url, secret_part, without_secrets
 from windrow.ingest.waiting import waiting_for
 
-_STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
+_STORES = ("s3", "hdfs")
 """The schemes that Arrow, which stages, and Delta, which commits, both know."""
 
 _FORMS = (
-    "Write a path, or a URI that begins with one of "
-    + ", ".join(f"{s}://" for s in ("file", *_STORES))
-    + "."
+    "Write a path, or a URI that begins with file://, s3:// or hdfs://: of object stores S3, and"
+    " what speaks its protocol, is there; Google's (gs://) and Azure's (abfss://) come later."
 )
 _RENAME = (
     "Readers would take it for something else and look under another name: give the table a path"

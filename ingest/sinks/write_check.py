@@ -54,15 +54,16 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
         if why.errno in _FULL:
             return
         who = _name(os.geteuid())
-        reason = (
-            f"{nearest} is no folder"
+        reason, do = (
+            (f"{nearest} is no folder", f"It is a file: set {setting} to a place below a folder.")
             if why.errno == errno.ENOTDIR
-            else f"{who} may not write in {nearest}, {_owner(nearest)}"
+            else (
+                f"{who} may not write in {nearest}, {_owner(nearest)}",
+                f"Let {who} write there, or set {setting} to a place where {who} may.",
+            )
         )
         what = f"the table {uri} can't be written: {reason} ({why.strerror})"
-        raise SpecError(
-            what, "setup", f"Let {who} write there, or set {setting} to a place where {who} may."
-        ) from why
+        raise SpecError(what, "setup", do) from why
 
 
 def refuse_network(path: str, mounts: str = "/proc/mounts") -> None:

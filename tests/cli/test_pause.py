@@ -111,7 +111,7 @@ def test_two_persons_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_is_typed(stage: Stage) -> None:
     """A pause needs a reason of one line; a second one replaces the first one's, and says whose
-    that was; what isn't paused isn't resumed, and that is no failure.
+    that was, as a resume does; what isn't paused isn't resumed, and that is no failure.
     """
     assert stage.call("pause", stage.spec).exit_code == 2
     for wrong in ("two\nlines", "x" * 501, "\udcff", "\x1b[31mred"):
@@ -135,4 +135,7 @@ def test_what_is_typed(stage: Stage) -> None:
     )
     assert "00:00:00Z: the broker moves." in said
     resumed = stage.json("resume", stage.spec)
-    assert (resumed["pause"]["number"], resumed["replaced"]) == (5, None)
+    assert (resumed["pause"]["number"], resumed["replaced"]["why"]) == (5, "[bold]")
+    stage.call("pause", stage.spec, *WHY, "--who", "ann")
+    said = stage.call("resume", stage.spec).stdout
+    assert "This ended the pause: things is paused by ann since 2026-01-06" in said

@@ -21,6 +21,7 @@ from windrow.ingest.errors import SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.settings.paths import secret_part
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.filesystem import normalized
 
@@ -361,5 +362,12 @@ def test_a_table_by_python(uri: str) -> None:
     ],
 )
 def test_a_table_by_python_without(uri: str) -> None:
-    """A container, a user of HDFS and an @ in a path are no secrets."""
-    assert normalized(uri) == uri
+    """A container, a user of HDFS and an @ in a path are no secrets; of a store that isn't there
+    yet the error says which are.
+    """
+    assert secret_part(uri) is None
+    if uri.startswith(("gs:", "abfss:")):
+        with pytest.raises(SpecError, match=r"no table can be in (gs|abfss).*s3:// .*come later"):
+            normalized(uri)
+    else:
+        assert normalized(uri) == uri
