@@ -80,17 +80,19 @@ def _problems(receipt: Receipt) -> str:
         found.append(f"**{counted(counts.skipped, 'offset')} lost**, gone from the log")
     if counts.late:
         found.append(f"{counted(counts.late, 'message')} of earlier windows, late")
-    if counts.ignored:
-        why = (
-            f" (most: {code(fields[0][0])})"
-            if (fields := receipt.ignored_fields.most_common(1))
-            else ""
-        )
-        found.append(f"{counted(counts.ignored, 'message')} with fields that no column is for{why}")
     if receipt.partial and not counts.skipped:
         found.insert(0, "**Messages may be lost**, see `partial`")
     nothing = f"No message was {'' if receipt.window.span is None else 'late, '}refused or lost"
-    return f"{'; '.join(found) or nothing}."
+    return f"{'; '.join(found) or nothing}.{_ignored(receipt)}"
+
+
+def _ignored(receipt: Receipt) -> str:
+    """Says how many messages have fields that no column is for."""
+    messages = counted(receipt.counts.ignored, "message")
+    return "".join(
+        f" **{messages}** with fields that no column is for (most: {code(name)})."
+        for name, _ in receipt.ignored_fields.most_common(1)
+    )
 
 
 def _goes_on(lag: Lag | None, state: WindowState | None) -> str:

@@ -515,6 +515,22 @@ def test_show_windows(stage: Stage) -> None:
     assert hour(0) not in text
 
 
+def test_fields_that_no_column_is_for_are_told(stage: Stage) -> None:
+    """By the run that read them, and by the receipts later: the names, and how many messages."""
+    stage.produce(7, b'{"id": 1, "issue": {"id": 7}}', b'{"id": 2}', b'{"id": 3, "a\\u001bb": 1}')
+    ran = stage.call("run", stage.spec, "--window", hour(7)).stdout
+    shown = stage.call("show", stage.spec, "--window", hour(7)).stdout
+    words = (
+        "2 messages with fields that no column is for; of the first 1,000 of a split: 'issue' (1),"
+        " 'a\\x1bb' (1)"
+    )
+    for text in (ran, shown):
+        assert words in " ".join(text.split())
+    (window,) = stage.json("show", stage.spec, "--window", hour(7))["windows"]
+    counts = window["receipt"]["counts"]
+    assert (counts["read"], counts["dead"], counts["ignored"]) == (3, 0, 2)
+
+
 def test_show_nothing(stage: Stage) -> None:
     """Before the first run there is nothing to show, and that is no error."""
     assert stage.json("show", stage.spec) == {

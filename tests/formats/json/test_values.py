@@ -585,7 +585,13 @@ def test_a_timestamp_is_of_the_one_form(form: Any, value: object, reason: str) -
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("12", 12), ("-0", b"-0"), ("1.0", b"1.0"), ("1e5", b"1e5"), ("9" * 25, LongInteger("9" * 25))],
+    [
+        ("12", 12),
+        ("-0", b"-0"),
+        ("1.0", b"1.0"),
+        ("1e5", b"1e5"),
+        ("9" * 25, LongInteger("9" * 25)),
+    ],
 )
 def test_a_number_in_a_text_is_what_the_parser_makes_of_it(text: str, number: object) -> None:
     """Of the same type, so that it is judged the same."""
