@@ -5,6 +5,7 @@ Its arguments: the DAG file; the folder of the page's DAG files; a folder of fol
 good pipelines; and `DAG_ID=CONF` for each run.
 """
 
+import asyncio
 import json
 import logging
 import sys
@@ -28,6 +29,7 @@ def loaded(dags: dict[str, Any], broken: Path) -> dict[str, Any]:
             alone[folder.name] = imported(some)
     return {
         "alone": alone,
+        "unstartable": asyncio.run(first_event(["/no/windrow", "state"])),
         "ticks": ticks(dags["orders"].get_task("run")),
         "dags": {
             name: [
@@ -53,6 +55,13 @@ def imported(dags: dict[str, Any]) -> list[Any]:
     bag: Any = SimpleNamespace(dags=dags)
     good, errors = _serialize_dags(bag, structlog.get_logger())
     return [sorted(each.dag_id for each in good), errors]
+
+
+async def first_event(words: list[str]) -> Any:
+    """What the sensor's trigger ends with."""
+    from windrow_airflow.triggers import WindrowCompleteTrigger
+
+    return (await anext(WindrowCompleteTrigger(words, {}, None, 0).run())).payload
 
 
 def ticks(task: Any) -> dict[str, list[str]]:

@@ -238,6 +238,8 @@ def test_why_it_failed_is_the_exceptions_text(ran: Ran) -> None:
     assert "windrow ended with exit code 2: 3 mistakes in" in ran.log, (
         "the real command's own words"
     )
+    said = ran.found["unstartable"]["document"]["error"]["message"]
+    assert said.startswith("/no/windrow can't be started on this worker"), "the triggerer's words"
     assert "This run names no window: it has no partition key" in ran.log
 
 
