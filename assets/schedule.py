@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from windrow.assets.dependencies import ledger_of
+from windrow.assets.dependencies import keys_of, ledger_of, pipeline_of
 from windrow.assets.names import identifier, ledger_key, table_key, topics_name
 from windrow.assets.partitions import crons_of, key_ranges, partition_key, windows_of
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -23,6 +23,7 @@ from windrow.ingest.model.label import instant, label_text
 from windrow.ingest.model.source import Initializer
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.due import OLDER, closed_windows, due, refused_windows
+from windrow.ingest.runner.micro_batches import preview_next
 from windrow.ingest.runner.ownership import refuse_paused
 from windrow.ingest.runner.stop import DONE
 
@@ -61,6 +62,7 @@ BATCH_REFUSED = (
     " run of this job by hand, or of the batch's partition; then the schedule goes on."
 )
 BATCHES_DONE = f"{DONE} The schedule goes on when the spec has another window.stop, or none."
+NOTHING_WAITS = "Nothing is waiting, or fewer messages than window.min_records."
 STILL_GOING = "The previous run is still going; the next tick requests what it leaves."
 
 
@@ -117,14 +119,14 @@ def _window_schedule(
 def _batch_schedule(
     spec: PipelineSpec, batches: MicroBatches, job: dg.UnresolvedAssetJobDefinition
 ) -> dg.ScheduleDefinition:
-    """Ticks at `window.every`; requests a run, which commits all waiting messages."""
+    """Ticks at `window.every`; if messages are waiting, requests a run, which commits them all."""
 
     @dg.schedule(
         name=f"{identifier(spec.id)}_waiting",
         cron_schedule=batches.every,
         execution_timezone="UTC",
         job=job,
-        required_resource_keys={ledger_key(spec)},
+        required_resource_keys=keys_of(spec),
     )
     def waiting_messages(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         paused = paused_words(spec, context.resources)
@@ -137,6 +139,8 @@ def _batch_schedule(
             return dg.SkipReason(BATCH_REFUSED)
         if spec.stop is not None and done_tag(spec.stop).items() <= tags.items():
             return dg.SkipReason(BATCHES_DONE)
+        if not _is_waiting(spec, context.resources):
+            return dg.SkipReason(NOTHING_WAITS)
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
     return waiting_messages
@@ -168,6 +172,14 @@ def paused_words(spec: PipelineSpec, resources: Any) -> str:
     except WindrowError:
         return ""
     return ""
+
+
+def _is_waiting(spec: PipelineSpec, resources: Any) -> bool:
+    """Returns whether a run would commit a micro-batch; True if that can't be asked."""
+    try:
+        return preview_next(pipeline_of(spec, resources)) is not None
+    except WindrowError:
+        return True
 
 
 def left_words(count: int, oldest: str) -> str:

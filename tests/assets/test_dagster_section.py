@@ -12,7 +12,6 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
-import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
 from tests.assets.test_lookups import looking_up, shops

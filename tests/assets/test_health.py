@@ -128,7 +128,7 @@ def test_who_holds_the_watermark_back(world: World) -> None:
     )
     assert "no message from after that window" in why
     assert "window.idle: exempt" in why
-    assert next(iter(shown(found).items())) == ("why", why)
+    assert why not in shown(found).values()
 
 
 def test_retention_margin_of_windows(world: World) -> None:
@@ -142,7 +142,7 @@ def test_retention_margin_of_windows(world: World) -> None:
     found = checks(world.run(0))["retention_margin"]
     assert not found.passed
     assert found.severity == dg.AssetCheckSeverity.WARN
-    assert "2026-01-05T06:00:00Z" in shown(found)["unread"]
+    assert "2026-01-05T06:00:00Z" in str(found.description)
     assert shown(found)["seconds_left"] == 3600
 
 
@@ -158,7 +158,7 @@ def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstanc
     world.now = START + timedelta(days=6)
     found = checks(world.run(0, on_committed="replace"))["retention_margin"]
     assert not found.passed
-    assert f"@{unread}, begins to expire in shop.things in 24." in shown(found)["unread"]
+    assert f"@{unread}, begins to expire in shop.things in 24." in str(found.description)
 
 
 def test_a_cluster_that_does_not_answer_is_a_warning(
@@ -177,7 +177,7 @@ def test_a_cluster_that_does_not_answer_is_a_warning(
     assert result.success
     assert "lag_records" not in world.metadata(0)
     assert not checks(result)["retention_margin"].passed
-    assert "The broker is away" in shown(checks(result)["retention_margin"])["unchecked"]
+    assert "The broker is away" in str(checks(result)["retention_margin"].description)
 
 
 def test_group_offsets_are_shown(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -259,15 +259,15 @@ def test_what_passes_says_so_in_a_sentence(world: World) -> None:
 
 
 def test_a_window_that_was_left_out_is_seen(world: World) -> None:
-    """A window between committed ones that was never run keeps `receipts`, `loss` and
-    `completeness` from passing, as a warning that names it; once it is run, they pass.
+    """A window between committed ones that was never run keeps `receipts` and `completeness` from
+    passing, as a warning that names it; once it is run, they pass. Nothing is lost by then.
     """
     world.fill(4)
     for n in (0, 2):
         result = world.run(n)
     found = checks(result)
     left = [name for name, check in found.items() if not check.passed]
-    assert sorted(left) == ["completeness", "loss", "receipts"]
+    assert sorted(left) == ["completeness", "receipts"]
     for name in left:
         assert found[name].severity == dg.AssetCheckSeverity.WARN
         assert shown(found[name])["uncommitted"] == "2026-01-05T01:00:00Z/2026-01-05T02:00:00Z"
@@ -335,7 +335,7 @@ def test_checks_of_a_refused_run_are_made(
     between_them = "FAILED" if last == 3 else "SUCCEEDED"
     assert executions(world) == {
         "receipts": between_them,
-        "loss": between_them,
+        "loss": "SUCCEEDED",
         "retention_margin": "SUCCEEDED",
         "completeness": between_them,
     }

@@ -24,6 +24,7 @@ from windrow.assets.schedule import (
     BATCH_REFUSED,
     BATCHES_DONE,
     DONE_TAG,
+    NOTHING_WAITS,
     REFUSED_TAG,
     STILL_GOING,
 )
@@ -179,6 +180,7 @@ def test_a_refused_batch_waits_for_a_person(world: World, *, by_partition: bool)
         ).success
     else:
         assert world.batches().success
+    put(world, 6)
     assert isinstance(tick(world, hour(1, 2)), dg.RunRequest)
     assert world.batches().success
     assert world.verdict().ok
@@ -212,7 +214,7 @@ def test_an_end_that_is_reached(world: World, tmp_path: Path) -> None:
     assert isinstance(tick(world, hour(1, 6)), dg.RunRequest)
     assert world.batches().success
     assert committed(world) == [0, 1, 2]
-    assert isinstance(tick(world, hour(1, 8)), dg.RunRequest), "one offset is still to come"
+    assert tick(world, hour(1, 8)) == NOTHING_WAITS, "one offset is still to come"
 
 
 def test_a_refusal_before_the_first_batch_is_told(
@@ -236,12 +238,17 @@ def test_a_refused_replay_is_in_nobodys_way(world: World) -> None:
     assert world.batches().success
     world.broker.delete_records(next(iter(world.sent)), 2)
     assert not world.run(0, on_committed="replace").success
+    put(world, 1)
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
 
 
 def test_the_schedule_asks_at_every(world: World) -> None:
-    """It ticks at `window.every`, once per tick, and not while a run is going."""
+    """It ticks at `window.every`, once per tick, and not while nothing is waiting or a run is
+    going.
+    """
     assert world.defs.resolve_schedule_def("things_waiting").cron_schedule == "*/2 * * * *"
+    assert tick(world, hour(0)) == NOTHING_WAITS
+    put(world, 1)
     first, again = tick(world, hour(1)), tick(world, hour(1, 2))
     assert isinstance(first, dg.RunRequest)
     assert isinstance(again, dg.RunRequest)

@@ -67,6 +67,7 @@ def test_micro_batches_wait_and_go_on(tmp_path: Path, instance: dg.DagsterInstan
     assert not world.batches().success
     assert open_ledger(world.spec.state_url()).newest("things") == []
     pause(world, 1)
+    world.fill(1)
     assert isinstance(ask(world, "things_waiting", hour(2)), list)
 
 
