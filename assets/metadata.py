@@ -23,7 +23,7 @@ from windrow.assets.summary import summary
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import with_spec
-from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.boundary import HOW_WORDS, Mark, TopicPartition
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.receipt import Receipt, SplitCounts
@@ -329,11 +329,11 @@ _OFFSETS = [
     dg.TableColumn(
         "resolved",
         "string",
-        "how start and stop were found, one word if in the same way. settled: the first message of"
-        " a later window. end: the log's end, without a later message. open: the same, with an open"
-        " transaction behind it. clamped: moved to the neighbour's cut. log_start: the oldest"
-        " offset in the log. position: a position in the spec. batch: the end of a micro-batch."
-        " removed: the topic is not read any more",
+        "how start and stop were found, one word if in the same way. timestamps: the first message"
+        " of a later window. log-end: the log's end, without a later message. open-transaction: the"
+        " same, with an open transaction behind it. neighbour: moved to the neighbour's cut."
+        " log-start: the oldest offset in the log. position: a position in the spec. micro-batch:"
+        " the end of a micro-batch. removed: the topic is not read any more",
     ),
 ]
 
@@ -351,5 +351,5 @@ def _offsets_line(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> dic
         "dead": sum(c.dead for c in parts),
         "invisible": sum(c.missing for c in parts),
         "skipped": sum(c.skipped for c in parts),
-        "resolved": start.how if start.how == stop.how else f"{start.how}→{stop.how}",
+        "resolved": "→".join(dict.fromkeys((HOW_WORDS[start.how], HOW_WORDS[stop.how]))),
     }

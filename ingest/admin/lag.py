@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from windrow.ingest.config.window import MicroBatches, TimeWindows
-from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError
+from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError, counted
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.grid import labels_between
 from windrow.ingest.model.label import Label, instant
@@ -177,7 +177,7 @@ def uncommitted(
 def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
     """Words the windows that were left out, of which there are some, and what to do."""
     count = sum(one.windows for one in left)
-    more = f" and {len(left) - _FEW} more ranges" if len(left) > _FEW else ""
+    more = f" and {counted(len(left) - _FEW, 'more range')}" if len(left) > _FEW else ""
     unwanted = (
         " If the first ones aren't wanted, move window.start." if left[0].offsets is None else ""
     )

@@ -28,10 +28,10 @@ def run_broker(output: Output, folder: Path | None, port: int | None) -> None:
         SpecError: one runs in this folder already; it goes on.
         UnreachableError: it doesn't start, or ends by itself.
     """
-    from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+    from windrow.ingest.kafka.embedded.server import EmbeddedBroker
 
     folder = folder or Path(os.environ.get("WINDROW_HOME", ".windrow")) / "broker"
-    broker = EmbeddedBroker(folder, find_jars(), port)
+    broker = EmbeddedBroker(folder, port=port)
     if (runs := broker.process()) is not None:
         what = f"A Kafka of {folder} runs already, and answers on {broker.bootstrap}"
         do = f"Use it, or end it first: Ctrl-C where it was started, or kill {runs.pid}."

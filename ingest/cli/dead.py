@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.text import Text
 
 from windrow.ingest import assemble
@@ -59,12 +60,16 @@ class ShownDead(msgspec.Struct):
 
     `refused`: windows that aren't committed and have dead letters. Their dead letters
     are in `dead` if the window was named.
+
+    `reasons`: the number of all dead letters of each stage and reason, also beyond the limit;
+    left out if there is none.
     """
 
     pipeline: str
     dead: list[render.DeadLetter]
     left_out: bool
     refused: list[RefusedAttempt] = []
+    reasons: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ExportedDead(msgspec.Struct):
@@ -107,16 +112,17 @@ def show_dead(
         text = Text(f"{file} holds {counted(count, 'dead letter')}.")
         output.show(ExportedDead(spec.id, str(file), count, attempts), text, *lines)
         return
-    rows = (
-        letter
-        for window, batch in batches
-        for letter in render.dead_letters(window, batch.to_pylist(), payload=asked.payload)
-    )
-    first = list(islice(rows, limit + 1))
-    dead, more = first[:limit], len(first) > limit
+    dead, reasons = list[render.DeadLetter](), Counter[str]()
+    for window, batch in batches:
+        shown = batch.slice(0, limit - len(dead))
+        dead += render.dead_letters(window, shown.to_pylist(), payload=asked.payload)
+        kinds = pc.binary_join_element_wise(batch["stage"], batch["reason"], ": ")
+        reasons.update({one["values"]: one["counts"] for one in kinds.value_counts().to_pylist()})
     table = render.dead_table(dead, payload=asked.payload) if dead else Text(no_dead(asked))
-    lines = [*render.not_shown(more=more), *lines]
-    output.show(ShownDead(spec.id, dead, more, attempts), table, *lines)
+    more, by_reason = reasons.total() > limit, dict(reasons.most_common())
+    numbers = ", ".join(f"{count:,} {reason}" for reason, count in by_reason.items())
+    lines = [*([Text(numbers)] if dead else []), *render.not_shown(more=more), *lines]
+    output.show(ShownDead(spec.id, dead, more, attempts, by_reason or msgspec.UNSET), table, *lines)
 
 
 def _write(file: Path, batches: Iterator[tuple[Window, pa.RecordBatch]], *, payload: bool) -> int:

@@ -35,7 +35,7 @@ from windrow.ingest.errors import (
     how_to_install,
     mistakes,
 )
-from windrow.ingest.kafka.embedded.jars import java_problem, java_untried
+from windrow.ingest.java import java_problem, java_untried
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.ports.broker import Broker, TopicInfo

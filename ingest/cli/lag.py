@@ -20,7 +20,7 @@ from windrow.ingest.admin.lag import (
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output, stop_event
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.errors import SpecError, UnreachableError, first_few
+from windrow.ingest.errors import SpecError, UnreachableError, counted, first_few
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.pause import Pause
 from windrow.ingest.ports.broker import OffsetAndEpoch
@@ -155,7 +155,7 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
     left = behind.uncommitted
     counts = [offsets, *(one.offsets for one in left)]
     sure = [count for count in counts if count is not None]
-    have = f"They have {sum(sure):,} offsets, which" if sure == counts else "Their offsets"
+    have = f"They have {counted(sum(sure), 'offset')}, which" if sure == counts else "Their offsets"
     missing = lost_in_words(pipeline, lost) if lost else uncommitted_in_words(left) if left else ""
     output.show(
         behind,

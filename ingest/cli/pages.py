@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rich.text import Text
 
-import windrow
 from windrow.ingest.cli.output import Output
 from windrow.ingest.errors import SpecError
 
@@ -17,7 +16,7 @@ def show_page(output: Output, name: str | None) -> None:
     Raises:
         SpecError: there is no such page.
     """
-    pages = {page.stem: page for page in Path(windrow.__path__[0], "docs").rglob("*.md")}
+    pages = {page.stem: page for page in (Path(__file__).parents[2] / "docs").rglob("*.md")}
     if name is not None and name not in pages:
         raise SpecError(
             f"There is no page {name}", "spec", f"There are {', '.join(sorted(pages))}."

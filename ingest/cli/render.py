@@ -15,7 +15,7 @@ from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.admin.peek import PRINTED
 from windrow.ingest.errors import counted
-from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.boundary import HOW_WORDS, Boundary, How, TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
@@ -52,8 +52,8 @@ class PlannedPartition(msgspec.Struct, frozen=True):
     stop: int
     messages_at_most: int
     splits: int
-    start_how: str
-    stop_how: str
+    start_how: How
+    stop_how: How
 
 
 class PlannedWindow(msgspec.Struct, frozen=True):
@@ -110,8 +110,8 @@ def plan_table(plan: PlannedWindow) -> Table:
         {
             "topic-partition": [str(TopicPartition(p.topic, p.partition)) for p in plan.partitions],
             **numbers,
-            "start found by": [p.start_how for p in plan.partitions],
-            "stop found by": [p.stop_how for p in plan.partitions],
+            "start found by": [HOW_WORDS[p.start_how] for p in plan.partitions],
+            "stop found by": [HOW_WORDS[p.stop_how] for p in plan.partitions],
         },
         numbers,
         f"{plan.window} / {plan.end}  ({frozen})",
@@ -417,7 +417,7 @@ def lag_table(lag: Lag) -> Table:
 
 def group_offsets_lines(done: AlteredOffsets) -> list[Text]:
     """The offsets that a consumer group accepted, and errors."""
-    taken = f"Group {done.group} has the offsets of {done.succeeded} topic-partitions"
+    taken = f"Group {done.group} has the offsets of {counted(done.succeeded, 'topic-partition')}"
     if not done.failed:
         return [Text(f"{taken}.")]
     return [
@@ -443,7 +443,7 @@ def rebase_table(boundary: Boundary) -> Table:
     rows: list[tuple[str, str, str, str]] = []
     for seen in boundary.topics:
         rows += [
-            (str(m.tp), seen.topic_id, f"{m.offset:,}", m.how)
+            (str(m.tp), seen.topic_id, f"{m.offset:,}", HOW_WORDS[m.how])
             for m in marks
             if m.topic == seen.topic
         ]

@@ -15,7 +15,7 @@ from windrow.ingest.admin.completeness import completeness_of, holding_in_words,
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import windows_named
-from windrow.ingest.errors import NotClosedError, first_few
+from windrow.ingest.errors import NotClosedError, counted, first_few
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.grid import labels_between
 from windrow.ingest.runner.due import refused_windows
@@ -68,12 +68,12 @@ def show_states(output: Output, path: Path, text: str) -> None:
         for window in windows
         for key in (window.key,)
     )
-    late = ", {} messages of its hours are in later windows"
+    late = ", {} of its hours in later windows"
     output.show(
         ShownStates(spec.id, found.watermark, found.holding, states),
         *(
             Text(f"{each.window}: {each.state}")
-            + (late.format(f"{each.late_elsewhere:,}") if each.late_elsewhere else "")
+            + (late.format(counted(each.late_elsewhere, "message")) if each.late_elsewhere else "")
             for each in states
         ),
     )

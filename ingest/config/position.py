@@ -215,11 +215,14 @@ def _one_of(*words: str) -> BeforeValidator:
         if value in list(words):
             return value
         quoted = " or ".join(", ".join(map(repr, words)).rsplit(", ", 1))
-        text = str(value)[:40]
-        meant = f"{{timestamp: {text}}}" if text[:1].isdigit() else _FLINK.get(text, "")
-        hint = f", not {text!r}: is {meant} meant?" if meant in words or "{" in meant else ""
-        what = f"must be {quoted}, or a section with {', '.join(_FORMS)}{hint}"
-        raise sentence(what, None if hint else value)
+        meant = (
+            f"{{timestamp: {value}}}" if str(value)[:1].isdigit() else _FLINK.get(str(value), "")
+        )
+        hint = f", not {str(value)!r}: is {meant} meant?" if meant in words or "{" in meant else ""
+        raise sentence(
+            f"must be {quoted}, or a section with {', '.join(_FORMS)}{hint}",
+            None if hint else value,
+        )
 
     return BeforeValidator(check)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from windrow.ingest.config.cluster import ClusterSpec
-from windrow.ingest.errors import SpecError, SpecMistakesError
+from windrow.ingest.errors import SpecError, SpecMistakesError, counted
 from windrow.ingest.kafka.allowed_properties import ALLOWED
 from windrow.ingest.kafka.client_properties import problems
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, mistake_of
@@ -65,7 +65,7 @@ def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMista
     `name`: the file's.
     """
     lines = list(dict.fromkeys(sorted((document.line(m), document.sentence(m)) for m in mistakes)))
-    head = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+    head = counted(len(lines), "mistake")
     listed = [
         f"  line {line}: {text}" if line else f"  {text}" for line, text in lines[:_SHOWN_MAX]
     ]

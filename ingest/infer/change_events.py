@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, counted
 from windrow.ingest.formats.cdc.change_metadata import is_called_after
 from windrow.ingest.formats.cdc.envelope import (
     CANAL,
@@ -30,7 +30,6 @@ from windrow.ingest.infer.proposal import (
     KeyAndValue,
     Proposal,
     Setting,
-    counted,
     documents_of,
 )
 from windrow.ingest.infer.stated_types import row_candidates, typed_candidates
@@ -162,7 +161,7 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
         )
     source = (
         f"{'guessed from' if counting[-1].schema is None else 'by the schema in'}"
-        f" {counted(len(counting))} of {envelope.tool}"
+        f" {counted(len(counting), 'message')} of {envelope.tool}"
     )
     return Proposal(tuple(candidates), source, decode, hints, key, change_data=True)
 

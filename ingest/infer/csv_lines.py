@@ -7,14 +7,14 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, counted
 from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece
 from windrow.ingest.formats.csv.strict import read_as
 from windrow.ingest.formats.shared.json_dialects import EXACT
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.infer.candidates import Candidate, TypeGuess
 from windrow.ingest.infer.json_documents import TYPES, Scalars, enough, scalar_type
-from windrow.ingest.infer.proposal import KeyAndValue, Proposal, Setting, counted
+from windrow.ingest.infer.proposal import KeyAndValue, Proposal, Setting
 from windrow.ingest.schema.columns import Column
 
 _NULL, _WRITER = "\\N", Dialect("\t")
@@ -52,8 +52,8 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
             ways[dialect.delimiter] = dialect, rows
     if not ways or not texts:
         what = (
-            f"None of the delimiters , ; | and tab splits all of {counted(len(texts))} into"
-            f" {len(names)} fields"
+            f"None of the delimiters , ; | and tab splits all of {counted(len(texts), 'message')}"
+            f" into {len(names)} fields"
         )
         do = (
             "Nothing was written. Name all fields in their order with --columns, or write the spec"
@@ -91,7 +91,8 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     hints = [told] if len(fields) < len(rows) else []
     if dialect.quote is None and any(piece.text[:1] == '"' for row in rows for piece in row):
         hints.append("quotes are a part of their fields: without `quote: none` they are taken off")
-    return Proposal(candidates, f"guessed from {counted(len(texts))}", decode, tuple(hints))
+    sample = f"guessed from {counted(len(texts), 'message')}"
+    return Proposal(candidates, sample, decode, tuple(hints))
 
 
 def _between_tabs(

@@ -21,7 +21,7 @@ from windrow.ingest.admin.sample_topics import sample_topics
 from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError, counted
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.infer.candidates import left_out_of, table_refusal
 from windrow.ingest.infer.change_events import ENVELOPES, events_of, marks_of, of_changes
@@ -40,7 +40,6 @@ from windrow.ingest.infer.proposal import (
     KeyAndValue,
     Proposal,
     Setting,
-    counted,
     documents_of,
     of_documents,
     of_one_column,
@@ -397,8 +396,8 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
         if documents == seen.named:
             return "json-schema-confluent"
         what = (
-            f"{seen.named:,} of {counted(len(valued))} of topic {topic} begin with the id of a"
-            f" schema in a registry, most with {seen.id}"
+            f"{seen.named:,} of {counted(len(valued), 'message')} of topic {topic} begin with the"
+            f" id of a schema in a registry, most with {seen.id}"
         )
         do = (
             "Nothing was written. Name the registry that has it: --registry https://HOST:PORT, or"
@@ -407,8 +406,8 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
         raise SpecError(what, "spec", f"{do} If it is no id of a schema: --format raw.")
     if 2 * documents <= len(valued):
         what = (
-            f"{documents:,} of {counted(len(valued))} of topic {topic} are JSON objects, and"
-            f" {_others(valued)}"
+            f"{documents:,} of {counted(len(valued), 'message')} of topic {topic} are JSON objects,"
+            f" and {_others(valued)}"
         )
         raise SpecError(
             what, "spec", f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats."
@@ -419,7 +418,7 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
             return next(name for name in get_args(SampledFormat) if name == format_)
         if events:
             what = (
-                f"{events:,} of {counted(documents)} of topic {topic} look like"
+                f"{events:,} of {counted(documents, 'message')} of topic {topic} look like"
                 f" {ENVELOPES[format_].tool}'s events, and the others don't"
             )
             raise SpecError(
@@ -476,7 +475,9 @@ def _by_format(
 
 
 def _none(topic: str, valued: int, what: str) -> SpecError:
-    return SpecError(f"None of {counted(valued)} of topic {topic} are {what}", "spec", _DO)
+    return SpecError(
+        f"None of {counted(valued, 'message')} of topic {topic} are {what}", "spec", _DO
+    )
 
 
 def _refuse_empty(topic: str, sampled: int, messages: Sequence[KeyAndValue]) -> None:
@@ -485,7 +486,7 @@ def _refuse_empty(topic: str, sampled: int, messages: Sequence[KeyAndValue]) -> 
     what = (
         f"No message of topic {topic} can be sampled"
         if not sampled
-        else f"{counted(sampled)} of topic {topic} were sampled, none with a value"
+        else f"{counted(sampled, 'message')} of topic {topic} were sampled, none with a value"
     )
     do = (
         "Nothing was written. Produce one first; or, if a schema registry has the topic's schema,"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, counted
 from windrow.ingest.formats.kinds import ASKING
 from windrow.ingest.infer.candidates import (
     MOST_TYPES,
@@ -98,23 +98,18 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
         hints.append(f"the names of the {len(candidates):,} fields seem to be data: {_AS_ENTRIES}")
     proposal = Proposal(
         tuple(candidates),
-        f"guessed from {counted(len(documents))}",
+        f"guessed from {counted(len(documents), 'message')}",
         {"format": Setting(format_), **(_NON_NUMERIC if odd else {})},
         tuple(hints),
     )
     return with_json_key(proposal, [key for key, _ in pairs])
 
 
-def counted(messages: int) -> str:
-    """`1 message`, `2 messages`."""
-    return "1 message" if messages == 1 else f"{messages:,} messages"
-
-
 def of_one_column(format_: str, messages: int) -> Proposal:
     """Proposes one column for the whole value: `string` or `raw`."""
     kind = pa.string() if format_ == "string" else pa.binary()
     candidate = Candidate("value", TypeGuess(kind), nullable=False)
-    source = f"one column for the whole value of {counted(messages)}"
+    source = f"one column for the whole value of {counted(messages, 'message')}"
     return Proposal((candidate,), source, {"format": Setting(format_)})
 
 

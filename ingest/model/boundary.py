@@ -27,6 +27,19 @@ How = Literal["settled", "end", "open", "clamped", "log_start", "position", "bat
 """
 
 
+HOW_WORDS: dict[How, str] = {
+    "settled": "timestamps",
+    "end": "log-end",
+    "open": "open-transaction",
+    "clamped": "neighbour",
+    "log_start": "log-start",
+    "position": "position",
+    "batch": "micro-batch",
+    "removed": "removed",
+}
+"""What people read for each way."""
+
+
 def _ascending(values: Sequence[tuple[str, int]] | Sequence[str]) -> bool:
     return all(a < b for a, b in pairwise(values))  # type: ignore[operator]  # of one kind
 

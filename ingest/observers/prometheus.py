@@ -83,13 +83,12 @@ class Prometheus:
         from prometheus_client.parser import text_string_to_metric_families
 
         self._merged = dict(self._seen)
-        replaced = {name for name, _ in self._seen if not name.endswith("_total")}
         with suppress(ValueError):
             for family in text_string_to_metric_families(text.decode()):
                 for name, labels, value, *_ in family.samples:
                     if name in FIGURES and labels.get("pipeline") == self._pipeline:
                         key = name, labels.get(FIGURES[name][1], "")
-                        if name not in replaced:
+                        if name.endswith("_total") or all(name != seen for seen, _ in self._seen):
                             self._merged[key] = value + self._seen.get(key, 0.0)
 
     def collect(self) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from windrow.ingest.config.window import TimeWindows, in_time
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import GridError, OpenTransactionError, SpecError, refusing_all
+from windrow.ingest.errors import GridError, OpenTransactionError, SpecError, counted, refusing_all
 from windrow.ingest.model import grid as grids
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.label import Label, instant, is_later, label_text
@@ -148,7 +148,7 @@ def _candidates(
                     beginning[0] if beginning else lower,
                     upper,
                     lambda looked: progress(
-                        Progress(f"Looking for the boundaries: {looked:,} messages")
+                        Progress(f"Looking for the boundaries: {counted(looked, 'message')}")
                     ),
                     wait_for_open=wait_for_open,
                     left_out=_replaced(pipeline, upper),

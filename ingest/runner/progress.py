@@ -19,6 +19,7 @@ from functools import lru_cache, partial
 
 import msgspec
 
+from windrow.ingest.errors import counted
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import ProgressFolder
 from windrow.ingest.waiting import SECONDS
@@ -142,8 +143,8 @@ class ReadProgress:
                 if done:
                     took = now - started
                     text = (
-                        f"{what}: {done:,} of {total:,} messages ({100 * done // total} %),"
-                        f" {done / took:,.0f} a second,"
+                        f"{what}: {done:,} of {counted(total, 'message')}"
+                        f" ({100 * done // total} %), {done / took:,.0f} a second,"
                         f" {timedelta(seconds=round(took * (total / done - 1)))} left"
                     )
                 new = tuple(note for note in dict.fromkeys(notes) if note not in said)

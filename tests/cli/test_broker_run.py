@@ -5,15 +5,36 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
 
 from tests.commands import first_document
+from windrow.ingest.cli.main import app
+from windrow.ingest.kafka.embedded import server
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker
+
+
+def test_a_port_that_is_taken_is_told_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Kafka is fetched, which takes minutes."""
+    fetched = list[str]()
+    monkeypatch.setattr(server, "find_jars", lambda: fetched.append("") or tmp_path)
+    monkeypatch.setattr(server, "java_problem", lambda: None)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        words = ["broker", "run", "--folder", str(tmp_path / "kafka"), "--port", port]
+        done = CliRunner().invoke(app, words)
+    assert (done.exit_code, fetched) == (3, [])
+    assert f"Port {port} on 127.0.0.1, which the broker of" in done.output
 
 
 @pytest.mark.some(1)

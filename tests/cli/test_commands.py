@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from typer.main import get_command
@@ -26,7 +26,7 @@ from tests.registry.server import RegistryServer
 from windrow.ingest import assemble as assembly
 from windrow.ingest.cli.main import app
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.boundary import HOW_WORDS, How, TopicPartition
 from windrow.ingest.registry.client import client_of
 from windrow.ingest.runner.task import SplitTask
 
@@ -70,11 +70,16 @@ def test_plan_says_what_is_frozen(stage: Stage) -> None:
 
 
 def test_plan_for_people(stage: Stage) -> None:
-    """Without --json it is a table of topic-partitions."""
+    """Without --json it is a table of topic-partitions, which says in words how offsets were found:
+    for each way that a boundary may have.
+    """
+    assert set(HOW_WORDS) == set(get_args(How))
     result = stage.call("plan", stage.spec, "--window", hour(0))
     assert result.exit_code == 0
     assert "shop.things[1]" in result.stdout
     assert "nothing frozen yet" in result.stdout
+    assert "timestamps" in result.stdout
+    assert "settled" not in result.stdout
 
 
 def test_plan_refuses_what_a_run_would_miss_of_the_registry(

@@ -84,6 +84,13 @@ def test_a_limit_counts_what_is_asked_for(refused: Stage) -> None:
     refused.json("run", refused.spec, "--window", hour(7), code=1)
     shown = refused.json("dead", "show", refused.spec, "--window", hour(7))
     assert (len(shown["dead"]), shown["left_out"]) == (20, True)
+    assert shown["reasons"] == {"value: not_json": 21}
+    assert refused.json("dead", "show", refused.spec, "--limit", "1")["reasons"] == {
+        "value: not_json": 2,
+        "schema: wrong_type": 2,
+    }
+    said = refused.call("dead", "show", refused.spec, "--limit", "1").stdout
+    assert "\n2 value: not_json, 2 schema: wrong_type\n" in said
 
 
 def test_an_exported_parquet_file(refused: Stage) -> None:

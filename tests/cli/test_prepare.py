@@ -52,6 +52,13 @@ def test_the_doctor_says_where_it_was_not_run(stage: Stage, bare: list[str]) -> 
     assert "compileall" in bare
     lines = {check["name"]: check["level"] for check in stage.json("doctor")["checks"]}
     assert lines["prepared"] == "ok"
+    one = f"windrow.ingest.{prepare.PASSES[-1]}"
+    bare.remove(one)
+    lines = {check["name"]: check for check in stage.json("doctor")["checks"]}
+    assert lines["prepared"]["what"] == "there is no machine code yet"
+    stage.json("prepare")
+    assert one in bare
+    assert prepare.unprepared() is None
 
 
 def test_without_java_the_rest_is_prepared(

@@ -41,8 +41,24 @@ def test_states(stage: Stage) -> None:
         {"window": hour(0), "state": "late", "late_elsewhere": 2}
     ]
     assert stage.call("state", stage.spec, "--window", hour(0)).stdout == (
-        f"{hour(0)}: late, 2 messages of its hours are in later windows\n"
+        f"{hour(0)}: late, 2 messages of its hours in later windows\n"
     )
+
+
+def test_the_oldest_window_of_several(stage: Stage) -> None:
+    """A window is found however many are behind it; of an open and an uncommitted one the
+    uncommitted one is told, and each of several by its own name.
+    """
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(4)}")
+    for n in range(4):
+        stage.now = stage.now.replace(day=5, hour=4 + n, minute=10 * (n % 2))
+        shown = stage.json("state", stage.spec, "--window", f"{hour(0)}/{hour(3)}")
+        assert states(shown) == {hour(m): "complete" for m in range(3)}
+    said = stage.json("state", stage.spec, "--window", f"{hour(3)}/{hour(6)}", code=4)
+    assert states(said) == {hour(3): "open", hour(4): "uncommitted", hour(5): "uncommitted"}
+    message = said["error"]["message"]
+    assert message.startswith(f"{hour(4)}, {hour(5)} of things are not committed.")
+    assert f"--window {hour(4)}` commits it" in message
 
 
 def test_a_cluster_that_does_not_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

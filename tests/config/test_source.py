@@ -170,6 +170,12 @@ def test_where_it_begins_unless_told(folder: Path) -> None:
     assert load(folder, "topic: a", "on_removed: drop").source.origin("hourly").on_removed == "drop"
 
 
+START = (
+    "source.start: must be 'label', 'earliest' or 'latest', or a section with timestamp, committed,"
+    " offsets"
+)
+
+
 @pytest.mark.parametrize(
     ("start", "said"),
     [
@@ -182,11 +188,7 @@ def test_where_it_begins_unless_told(folder: Path) -> None:
         ),
         ("[earliest]", "source.start: must be 'label', 'earliest' or 'latest'"),
         *(
-            (
-                written,
-                "source.start: must be 'label', 'earliest' or 'latest', or a section with "
-                + f"timestamp, committed, offsets, not '{written}': is {meant} meant?",
-            )
+            (written, f"{START}, not '{written}': is {meant} meant?")
             for written, meant in (
                 ("earliest-offset", "earliest"),
                 ("latest-offset", "latest"),

@@ -38,7 +38,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.kafka.embedded.jars import find_jars, java_command, java_problem
+from windrow.ingest.java import java_command, java_problem
+from windrow.ingest.kafka.embedded.jars import find_jars
 from windrow.ingest.kafka.embedded.processes import end, ended_within, note, noted
 
 __all__ = ["EmbeddedBroker", "find_jars", "java_problem"]
@@ -110,10 +111,16 @@ class EmbeddedBroker:
     Any process may start, find or stop it: its state is in the folder, not in this object.
     """
 
-    def __init__(self, folder: Path, jars: Path, port: int | None = None) -> None:
-        """Starts nothing yet; without `port`, that of the last start or a free one is taken."""
+    def __init__(self, folder: Path, jars: Path | None = None, port: int | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+            folder: of its files.
+            jars: the folder with Kafka's; None: they are found, or fetched, once it starts.
+            port: None: that of the last start, or a free one.
+        """
         self._folder = folder.resolve()
-        self._jars = jars.resolve()
+        self._jars = jars and jars.resolve()
         self._port = port
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -271,7 +278,13 @@ class EmbeddedBroker:
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
         ]
-        return [java_command() or "java", *options, "-cp", f"{self._jars}/*", *arguments]
+        return [
+            java_command() or "java",
+            *options,
+            "-cp",
+            f"{self._jars or find_jars()}/*",
+            *arguments,
+        ]
 
     def _wait_until_ready(self, process: psutil.Process) -> None:
         """Waits until the broker answers a request for metadata, or its process ends."""

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from windrow.ingest.errors import UnreachableError
+from windrow.ingest.java import java_command, java_problem
 
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"  # names, no secret
 """The environment variables by which pyspark is told of a Java that is up already."""
-
 
 _unused: tuple[subprocess.Popen[bytes], Path] | None = None
 """The Java that no SparkContext uses yet, and the file in which it writes port and secret."""
@@ -42,7 +42,8 @@ def launch(properties: Mapping[str, str]) -> None:
         UnreachableError: no Java is installed.
     """
     global _unused  # one per process, as pyspark's is  # noqa: PLW0603
-    _refuse_missing()
+    if java_command() is None:
+        raise UnreachableError(java_problem() or "", "setup", "Then run this again.")
     if _unused is not None or _PORT in os.environ or _gateway() is not None:
         return
     spark = find_spec("pyspark")
@@ -71,7 +72,8 @@ def connect() -> None:
     """Waits until Java answers, and makes it pyspark's.
 
     Raises:
-        PySparkRuntimeError: it ended before.
+        UnreachableError: it ended before, because it is too old for Spark.
+        PySparkRuntimeError: it ended before, for another reason.
     """
     global _unused  # as above
     # Spark is loaded only where it is used
@@ -89,6 +91,8 @@ def connect() -> None:
         while not answer.exists():
             if process.poll() is not None:
                 end_unused()
+                if problem := java_problem():
+                    raise UnreachableError(problem, "setup", "Then run this again.")
                 raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
             time.sleep(0.02)
         with answer.open("rb") as file:
@@ -118,20 +122,6 @@ def _gateway() -> Any:
     spark: Any = sys.modules.get("pyspark")
     # nothing public shows it
     return None if spark is None else spark.SparkContext._gateway  # noqa: SLF001
-
-
-def _refuse_missing() -> None:
-    """Checks that there is a Java."""
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
-        raise UnreachableError(
-            "Spark needs Java, and there is none"
-            f" {f'in JAVA_HOME, which is {home}' if home else 'on the PATH'}",
-            "setup",
-            "Correct JAVA_HOME, or unset it if Java 17 or 21 is on the PATH; then run this again."
-            if home
-            else "Install Java 17 or 21, or set JAVA_HOME to where it is; then run this again.",
-        )
 
 
 def _copy_errors(reading: int) -> None:

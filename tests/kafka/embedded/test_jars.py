@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from windrow.ingest import java
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.embedded import jars
 
@@ -35,9 +36,9 @@ def test_java_from_17_on_is_taken(bare: Path, said: str, good: bool) -> None:
     another one than 17 and 21 it is said that nobody has tried it here.
     """
     program(bare / "bin", "java", f"echo 'openjdk version \"{said}\" 2025-04-15' >&2")
-    problem = jars.java_problem()
+    problem = java.java_problem()
     assert (problem is None) is good
-    untried = jars.java_untried() if good else None
+    untried = java.java_untried() if good else None
     assert untried == (
         f"{bare / 'bin' / 'java'} is 25, and windrow is tried with 17 and 21"
         if said.startswith("25")
@@ -53,14 +54,14 @@ def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPa
     program(bare / "bin", "java", "echo 'openjdk version \"17.0.1\"' >&2")
     program(bare / "home" / "bin", "java", "echo 'openjdk version \"11.0.1\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(bare / "home"))
-    assert "is 11: correct JAVA_HOME, or unset it" in str(jars.java_problem())
+    assert "is 11: correct JAVA_HOME, or unset it" in str(java.java_problem())
 
 
 def test_no_java_at_all(bare: Path) -> None:
     """A machine without Java is told so, with the command to type."""
     assert (
         "is none on the PATH: install it (on Debian and its kin: apt-get install openjdk-17"
-        in str(jars.java_problem())
+        in str(java.java_problem())
     )
 
 
@@ -70,7 +71,7 @@ def test_a_java_home_without_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -
     """
     program(bare / "bin", "java", "echo 'openjdk version \"17.0.1\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
-    problem = str(jars.java_problem())
+    problem = str(java.java_problem())
     assert f"there is none in JAVA_HOME, which is {bare / 'gone'}: correct JAVA_HOME" in problem
     assert "apt-get" not in problem
 

@@ -45,7 +45,7 @@ def test_no_spark_without_java(home: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("JAVA_HOME", home)
     monkeypatch.setenv("PATH", "/nowhere")
     where = "in JAVA_HOME, which is /nowhere" if home else "on the PATH"
-    with pytest.raises(UnreachableError, match=f"Spark needs Java, and there is none {where}"):
+    with pytest.raises(UnreachableError, match=f"Java 17 or 21 .* none {where}"):
         started_context("local[1]", {})
 
 
