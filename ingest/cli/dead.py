@@ -114,8 +114,9 @@ def show_dead(
         return
     dead, reasons = list[render.DeadLetter](), Counter[str]()
     for window, batch in batches:
-        shown = batch.slice(0, limit - len(dead))
-        dead += render.dead_letters(window, shown.to_pylist(), payload=asked.payload)
+        dead += render.dead_letters(
+            window, batch.slice(0, limit - len(dead)).to_pylist(), payload=asked.payload
+        )
         kinds = pc.binary_join_element_wise(batch["stage"], batch["reason"], ": ")
         reasons.update({one["values"]: one["counts"] for one in kinds.value_counts().to_pylist()})
     table = render.dead_table(dead, payload=asked.payload) if dead else Text(no_dead(asked))
