@@ -14,7 +14,7 @@ from tests.contracts.logs import Logs, Sent
 from tests.contracts.reader_contract import plan_of, seen
 from tests.contracts.reading import batches_of
 from tests.kafka.listener import TLS
-from tests.kafka.secure import SecureBroker, client
+from tests.kafka.secure import SecureBroker, certificate, client
 from tests.source.reader.clients import WAYS
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.broker import KafkaBroker
@@ -52,6 +52,17 @@ def test_messages_through_tls_and_a_login(way: str, server: SecureBroker) -> Non
     reader = KafkaReader(
         consumer_properties(server.secure, client()), plan_of(broker, tp), fetching=WAYS[way]
     )
+    assert seen(batches_of(reader, Split(tp.topic, 0, 0, 500))) == logs.seen(tp, 0, 500)
+
+
+@pytest.mark.parametrize("how", ["files", "texts", "PKCS#12"])
+@pytest.mark.parametrize("way", WAYS)
+def test_messages_by_a_certificate(way: str, how: str, server: SecureBroker) -> None:
+    """A client that shows a certificate instead of a login reads all of them."""
+    logs, tp = written(server)
+    user = certificate(how)
+    plan = plan_of(KafkaBroker(server.mutual, user), tp)
+    reader = KafkaReader(consumer_properties(server.mutual, user), plan, fetching=WAYS[way])
     assert seen(batches_of(reader, Split(tp.topic, 0, 0, 500))) == logs.seen(tp, 0, 500)
 
 
