@@ -92,7 +92,7 @@ def harm_staged(harm: Callable[[Path], None]) -> None:
 def anew(world: SqliteWorld, unique: str) -> None:
     """Somebody makes the table anew, with a column of theirs that may be unique."""
     ((made,), (index,)) = world.asks(
-        "SELECT sql FROM sqlite_master WHERE tbl_name = 'things' AND sql NOT NULL ORDER BY type DESC"
+        "SELECT sql FROM sqlite_master WHERE tbl_name = 'things' AND sql > '' ORDER BY type DESC"
     )
     columns = made.partition("(")[2].rpartition(")")[0].partition(", mine")[0]
     names = ", ".join(name for _, name, *_ in world.asks("PRAGMA table_info(things)"))
