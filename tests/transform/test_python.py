@@ -343,6 +343,14 @@ def test_what_a_function_must_not_give(
         apply(step(function, **more), decoded(ROWS))
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_few_rows_show_that_they_are_moved(step: Any, count: int) -> None:
+    """Two rows have one other order alone, and a function may move as that does."""
+    for function in ("by_text", "upside_down", "rotated")[: 1 if count == 2 else 3]:
+        with pytest.raises(SpecError, match="if the rows come in another order"):
+            apply(step(function), decoded(ROWS.slice(0, count)))
+
+
 @pytest.mark.parametrize("function", ["upper", "back_again", "random"])
 def test_a_row_for_each_row_needs_no_number(step: Any, function: str) -> None:
     """A function that gives a row for each row stays as it is, also if its values are random."""

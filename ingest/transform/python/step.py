@@ -181,7 +181,9 @@ class _Step:
         Raises:
             SpecError: it comes elsewhere.
         """
-        order = pa.array(np.random.default_rng(0).permutation(rows.num_rows))
+        few = {1: [0], 2: [1, 0], 3: [1, 0, 2]}  # others of these don't show each move
+        places = few.get(rows.num_rows, np.random.default_rng(0).permutation(rows.num_rows))
+        order = pa.array(places)
         moved = rows.take(order).set_column(rows.num_columns - 1, ROW, rows[ROW])
         try:
             there, again = (
