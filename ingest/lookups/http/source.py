@@ -202,11 +202,13 @@ class _Asker:
 
         `key`: of a request for one key. A row of its answer needn't repeat it, and gets it.
         """
+        if isinstance(rows, str):
+            return rows
         try:
-            made = rows if isinstance(rows, str) else list(map(self._decoder.decode, rows))
+            made = list(map(self._decoder.decode, rows))
         except RefusedValueError as misfit:
             return misfit.detail
-        if isinstance(made, str) or self._source.batch:
+        if self._source.batch:
             return made
         for row, text in zip(made, rows, strict=True):
             said = zip(row, key, self._schema, strict=False)

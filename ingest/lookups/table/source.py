@@ -215,7 +215,7 @@ def _holds(kind: pa.DataType, other: pa.DataType) -> bool:
         alike = of.is_struct(kind) == of.is_struct(other) and of.is_map(kind) == of.is_map(other)
         return alike and not named and all(_holds(mine.type, its.type) for mine, its in pairs)
     stored = _stored(other)
-    return (
+    return bool(
         stored == kind
         or (of.is_decimal(kind) and of.is_decimal(stored) and kind.scale == stored.scale)
         or (kind == pa.float64() and stored == pa.float32())

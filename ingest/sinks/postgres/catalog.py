@@ -409,7 +409,7 @@ class BoundTable:
         name = self.place.name.quoted
         if not is_true(self.connection, _MAY_CHANGE_ROWS, name, name):
             return None
-        return self.connection.execute(  # type: ignore[return-value]
+        return self.connection.execute(
             self.place.query(_ROW_COUNTS, window=self._window), {"name": name, "key": key}
         ).fetchone()
 
