@@ -206,7 +206,7 @@ _FLATTENED = {"__deleted", "__op"}
 _CHANGES = (
     "the messages seem to be changes of rows, as Debezium's ExtractNewRecordState writes them"
     " (`__deleted`, `__op`, or keys without a value): here each change is a row more and none is"
-    " deleted; docs/upsert.md says how the table has each row once"
+    " deleted; `windrow help upsert` says how the table has each row once"
 )
 _MOST_NOTED = 20
 """The most columns, and the most headers, that notes name."""
