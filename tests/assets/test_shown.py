@@ -89,7 +89,7 @@ def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) 
     assert [first, others] == [
         [name for name in ENTRIES if name in part] for part in (first, others)
     ]
-    assert "docs/dagster.md" in (table_asset(world).description or "")
+    assert "windrow help dagster" in (table_asset(world).description or "")
 
 
 def test_the_window_is_told_as_the_command_takes_it(world: World) -> None:
@@ -166,7 +166,7 @@ def test_how_offsets_were_found_is_one_word(world: World) -> None:
     world.fill(2)
     assert world.run(0).success
     lines = [r.data for r in world.metadata(0)["offsets"].records]
-    assert [line["resolved"] for line in lines] == ["settled"] * 2
+    assert [line["resolved"] for line in lines] == ["timestamps"] * 2
     assert not any("invisible" in line or "skipped" in line for line in lines)
     world.now = hour(2, 6)
     assert world.run(1).success

@@ -151,7 +151,7 @@ class EngineContract:
         with pytest.raises(
             BugError,
             match=(
-                r"^ArrowInvalid: this is a bug in windrow, at .+:\d+ \(stage, t\[1\]@10\)\."
+                r"^ArrowInvalid: this is a bug in windrow, at .+:\d+ \(write, t\[1\]@10\)\."
                 r" .*--debug"
             ),
         ) as caught:

@@ -197,8 +197,8 @@ class Raises:
         raise self.kind("secret-payload")
 
 
-class EndsItself(BaseException):
-    """No Exception, and none that is known."""
+class EndsItself(KeyboardInterrupt):
+    """An end that somebody asks for, as Ctrl-C is; its text may quote anything."""
 
 
 class PanicException(BaseException):

@@ -88,7 +88,7 @@ def test_an_empty_plan_never_reaches_the_server() -> None:
 
 
 def test_what_a_worker_says_is_no_part_of_the_error(spark_server: str) -> None:
-    """An end that is no Exception is Spark's to try again; when it gives up, its words,
+    """A worker that is interrupted is Spark's to try again; when it gives up, its words,
     which hold the worker's, are not repeated.
     """
     with (

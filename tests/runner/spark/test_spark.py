@@ -90,7 +90,7 @@ def test_an_empty_plan_never_reaches_spark() -> None:
 
 
 def test_what_a_worker_says_is_no_part_of_the_error(spark: SparkSession) -> None:
-    """An end that is no Exception is Spark's to try again; when it gives up, its words,
+    """A worker that is interrupted is Spark's to try again; when it gives up, its words,
     which hold the worker's, are not repeated.
     """
     with pytest.raises(UnreachableError, match="Spark could not finish the tasks") as caught:
@@ -107,7 +107,7 @@ def test_workers_of_another_python_are_told(
     monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.9")
     with pytest.raises(
         UnreachableError,
-        match=r"The workers have Python 3\.\d+, and the driver has 3\.9 .*spark\.pyspark\.python",
+        match=r"The workers have Python 3\.\d+, and the driver has 3\.9\..*spark\.pyspark\.python",
     ):
         list(SparkEngine(lambda: spark.sparkContext).run(Name(), SPLITS[:1]))
 
@@ -127,7 +127,7 @@ def test_without_java_spark_cannot_be_reached(tmp_path: Path) -> None:
     )
     assert ended.returncode == 3, ended.stderr
     assert f"there is none in JAVA_HOME, which is {tmp_path}" in ended.stdout
-    assert "Correct JAVA_HOME, or unset it" in ended.stdout
+    assert "correct JAVA_HOME, or unset it" in ended.stdout
 
 
 def test_spark_says_nothing_of_itself() -> None:
