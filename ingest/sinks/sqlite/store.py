@@ -7,6 +7,7 @@ rows, receipt, offsets and notes are in the file together, or not at all.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -166,12 +167,10 @@ class SqliteStore:
     def check_write(self) -> None:
         refuse_network(self.path)
         refuse_unwritable(str(Path(self.path).parent))
-        try:
-            with suppress(FileNotFoundError):
-                Path(self.path).open("r+b").close()
-        except OSError as error:
+        # closing the file would end this process's locks on it, which SQLite's connections hold
+        if Path(self.path).exists() and not os.access(self.path, os.W_OK):
             kind, what, do = _ERRORS[sqlite3.SQLITE_READONLY]
-            raise kind(f"the database {self.path} {what}: {error.strerror}", "setup", do) from error
+            raise kind(f"the database {self.path} {what}", "setup", do)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         self.check_write()

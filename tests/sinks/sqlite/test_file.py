@@ -69,6 +69,25 @@ def test_a_locked_file(sink: Any, user: sqlite3.Connection) -> None:
     assert sink.look(window(0)) is None
 
 
+def test_a_check_keeps_locks(sink: Any, user: sqlite3.Connection) -> None:
+    """A check whether the file can be written ends no lock of this process on it.
+
+    POSIX ends all of them when the process closes the file, by whichever descriptor.
+    """
+    user.execute("PRAGMA journal_mode = delete").fetchall()
+    user.execute("BEGIN EXCLUSIVE")
+    sink.store.check_write()
+    read = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0).execute('SELECT * FROM orders')"
+    other = subprocess.run(
+        [sys.executable, "-c", read, sink.store.path],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "database is locked" in other.stderr
+
+
 HOLDER = """
 import sqlite3, sys
 database = sqlite3.connect(sys.argv[1], isolation_level=None)
