@@ -324,7 +324,9 @@ def test_a_refused_key_takes_no_other_along(many: bool, folder: Path) -> None:
     def reply(asked: Asked) -> Reply:
         keys = asked.body["ips"] if many else [asked.key]
         first = next((bad[key] for key in keys if key in bad), None)
-        return first or Reply({"data": {"items": [{"ip": ip, "n": 1} for ip in keys]}})
+        items = json.dumps([{"ip": ip, "n": 1} for ip in keys])
+        # Python's own parser refuses to make a number of so many digits
+        return first or Reply(f'{{"more": {"1" * 5000}, "data": {{"items": {items}}}}}'.encode())
 
     with serving(reply) as service:
         more = BATCHES if many else {"results": "data.items"}
