@@ -46,7 +46,7 @@ from windrow.ingest.formats.avro.schema import (
 )
 from windrow.ingest.formats.shared.calendar import MAX_DAYS, MIN_DAYS
 from windrow.ingest.formats.shared.integers import IntegerRule, column_rule
-from windrow.ingest.formats.shared.placeless import placeless
+from windrow.ingest.formats.shared.placeless import Placeless
 from windrow.ingest.schema.columns import Columns, epoch_of, zone_of
 from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio, map_type
 
@@ -316,5 +316,5 @@ def ignored_fields(schema: AvroSchema, columns: Columns) -> tuple[str, ...]:
             return [("*", kind.values)]
         return schema.records[kind.name].fields if isinstance(kind, NamedReference) else ()
 
-    found = placeless(columns, NamedReference(schema.root), inside)
+    found = Placeless(columns, inside)(NamedReference(schema.root))
     return tuple(dict.fromkeys(islice(found, MOST_IGNORED)))

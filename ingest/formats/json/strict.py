@@ -28,7 +28,7 @@ from windrow.ingest.formats.json.values import (
     wrong_type,
 )
 from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
-from windrow.ingest.formats.shared.placeless import placeless
+from windrow.ingest.formats.shared.placeless import Placeless
 from windrow.ingest.formats.shared.refusal import RefusedValueError, text_of
 from windrow.ingest.schema.columns import Column, Columns
 
@@ -66,7 +66,7 @@ class StrictJson:
         ]
         self._alone = reading.alone and len(columns.columns) == 1
         self._only = {c.name for c in columns.columns} if reading.unknown == "dead" else None
-        self._columns = columns
+        self._placeless = Placeless(columns, _inside)
         self._names = _names(pa.struct(list(columns.arrow_schema)))
         self._decoder = json.JSONDecoder(
             object_pairs_hook=self._object,
@@ -85,13 +85,11 @@ class StrictJson:
             raise wrong_type("object", document, "$")
         refuse_unknown(document, self._only, "$")
         row = [_field(document, column, convert) for column, convert in self._fields]
-        self.truncation.ignored = (
-            next(placeless(self._columns, document, _inside), None) is not None
-        )
+        self.truncation.ignored = next(self._placeless(document), None) is not None
         return row
 
     def ignored_fields(self, message: bytes) -> Iterator[str]:
-        return placeless(self._columns, self._parse(message), _inside)
+        return self._placeless(self._parse(message))
 
     def _parse(self, message: bytes) -> Any:
         text = text_of(message, "JSON")

@@ -24,7 +24,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.protobuf.budget import SHARE, SMALL, exceeds_budget
 from windrow.ingest.formats.protobuf.descriptors import forget_types
 from windrow.ingest.formats.protobuf.fields import Absent, is_map, reader
-from windrow.ingest.formats.shared.placeless import placeless
+from windrow.ingest.formats.shared.placeless import Placeless
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Columns
 
@@ -48,7 +48,7 @@ class StrictProtobuf:
         from google.protobuf import message_factory
         from google.protobuf.message import DecodeError
 
-        self._kind, self._columns = kind, columns
+        self._kind, self._placeless = kind, Placeless(columns, _inside)
         self.truncation = Truncation(columns.finer)
         self._read = reader(kind, columns, absent, self.truncation)
         try:
@@ -90,7 +90,7 @@ class StrictProtobuf:
 
     def ignored_fields(self, message: bytes) -> Iterator[str]:
         """As in `StrictWay`; a field that the type doesn't have is named by its number."""
-        return placeless(self._columns, (message, self._kind), _inside)
+        return self._placeless((message, self._kind))
 
 
 def _inside(value: Any) -> Iterator[tuple[str | None, Any]]:

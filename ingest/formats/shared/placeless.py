@@ -15,35 +15,68 @@ Open = Callable[[Any], Iterable[tuple[str | None, Any]]]
 their keys, items with None; nothing of a plain value."""
 
 
-def placeless(columns: Columns, message: Any, opened: Open) -> Iterator[str]:
-    """Returns the paths of the fields of a message's row that the columns have no place for.
+class Placeless:
+    """Finds the fields of a message's row that the columns have no place for.
 
-    A path begins at the row. Names stand behind points, and each key of a map is `*`.
+    The types of the columns are read once: it is asked for each message that is decoded alone.
     """
-    row_path = columns.row_path
-    found = _placeless(pa.struct(list(columns.arrow_schema)), message, opened, ())
-    return (
-        ".".join(path[len(row_path) :])
-        for path in found
-        if row_path is not None and path[: len(row_path)] == row_path
-    )
 
+    def __init__(self, columns: Columns, opened: Open) -> None:
+        self._row_path, self._opened = columns.row_path, opened
+        self._columns = _Places(pa.struct(list(columns.arrow_schema)))
 
-def _placeless(
-    kind: pa.DataType, value: Any, opened: Open, path: tuple[str, ...]
-) -> Iterator[tuple[str, ...]]:
-    for name, inner in opened(value):
-        below, where = kind, path
-        if name is None:
-            below = kind.value_type if pa.types.is_list(kind) else kind
-        elif pa.types.is_struct(kind):
-            place, where = kind.get_field_index(name), (*path, name)
-            if place < 0:
-                yield where
+    def __call__(self, message: Any) -> Iterator[str]:
+        """Returns the paths of these fields.
+
+        A path begins at the row. Names stand behind points, and each key of a map is `*`.
+        """
+        row_path = self._row_path
+        if row_path is None:
+            return
+        for path in self._inside(self._columns, message, ()):
+            if path[: len(row_path)] == row_path:
+                yield ".".join(path[len(row_path) :])
+
+    def _inside(
+        self, places: _Places, value: Any, path: tuple[str, ...]
+    ) -> Iterator[tuple[str, ...]]:
+        for name, inner in self._opened(value):
+            if name is None:
+                below, where = places.items, path
+            elif places.fields is None:
+                below, where = places.values, (*path, "*")
+            elif name in places.fields:
+                below = places.fields[name]
+                if below is None:
+                    continue
+                where = (*path, name)
+            else:
+                yield (*path, name)
                 continue
-            below = kind.field(place).type
-        else:
-            entries = kind if pa.types.is_map(kind) else map_type(kind)
-            below, where = pa.null() if entries is None else entries.item_type, (*path, "*")
-        if pa.types.is_nested(below):
-            yield from _placeless(below, inner, opened, where)
+            if below is not None:
+                yield from self._inside(below, inner, where)
+
+
+class _Places:
+    """The places inside values of a nested type; None is the place of a plain value.
+
+    `fields`: of a struct, by their names. `values`: of a map. `items`: of a list; of another type
+    its own.
+    """
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.fields: dict[str, _Places | None] | None = None
+        self.values: _Places | None = None
+        self.items: _Places | None = self
+        if pa.types.is_struct(kind):
+            self.fields = {field.name: _places(field.type) for field in kind}
+            return
+        if pa.types.is_list(kind):
+            self.items = _places(kind.value_type)
+        entries = kind if pa.types.is_map(kind) else map_type(kind)
+        if entries is not None:
+            self.values = _places(entries.item_type)
+
+
+def _places(kind: pa.DataType) -> _Places | None:
+    return _Places(kind) if pa.types.is_nested(kind) else None
