@@ -267,10 +267,11 @@ class Merge:
         """
         counts, names = self.counts, [identifier(name) for name in self._columns.names]
         before = self.table.row_counts(self._key)
-        replaced = self._first_row(
-            "SELECT count(*) FROM {table} t JOIN {last} w ON {same} WHERE t.{window} = %s",
-            self._key,
-        )[0]
+        if before is not None:
+            (replaced,) = self._first_row(
+                "SELECT count(*) FROM {table} t JOIN {last} w ON {same} WHERE t.{window} = %s",
+                self._key,
+            )
         counts.rows_removed, counts.removed = self.counted(
             "{table} t JOIN {last} w ON {same}", of="t"
         )
