@@ -23,7 +23,7 @@ from windrow.ingest.model.label import instant, label_text
 from windrow.ingest.model.source import Initializer
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.due import OLDER, closed_windows, due, refused_windows
-from windrow.ingest.runner.micro_batches import preview_next
+from windrow.ingest.runner.micro_batches import number_cut, preview_next
 from windrow.ingest.runner.ownership import refuse_paused
 from windrow.ingest.runner.stop import DONE
 
@@ -139,7 +139,7 @@ def _batch_schedule(
             return dg.SkipReason(BATCH_REFUSED)
         if spec.stop is not None and done_tag(spec.stop).items() <= tags.items():
             return dg.SkipReason(BATCHES_DONE)
-        if not _is_waiting(spec, context.resources):
+        if not _is_waiting(context, spec):
             return dg.SkipReason(NOTHING_WAITS)
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
@@ -174,12 +174,21 @@ def paused_words(spec: PipelineSpec, resources: Any) -> str:
     return ""
 
 
-def _is_waiting(spec: PipelineSpec, resources: Any) -> bool:
-    """Returns whether a run would commit a micro-batch; True if that can't be asked."""
+def _is_waiting(context: dg.ScheduleEvaluationContext, spec: PipelineSpec) -> bool:
+    """Returns whether a run would commit a micro-batch, or show one; True if that can't be asked.
+
+    A run shows those that are committed without an event: its process was killed, or it was none
+    of Dagster's.
+    """
     try:
-        return preview_next(pipeline_of(spec, resources)) is not None
+        pipeline = pipeline_of(spec, context.resources)
+        if preview_next(pipeline) is not None:
+            return True
+        newest = number_cut(pipeline) - 1
     except WindrowError:
         return True
+    shown = context.instance.get_materialized_partitions(table_key(spec))
+    return newest >= 0 and label_text(newest) not in shown
 
 
 def left_words(count: int, oldest: str) -> str:

@@ -297,7 +297,8 @@ def test_a_batch_that_its_run_could_not_show_is_shown_by_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1 A run commits a batch, adds its partition, and is killed. 2 The next one shows that batch
-    first, once, from its receipt, and drains what is waiting.
+    first, once, from its receipt, and drains what is waiting. The schedule requests that run also
+    if nothing else is waiting.
     """
 
     def killed(*_: object, **__: object) -> None:
@@ -312,6 +313,11 @@ def test_a_batch_that_its_run_could_not_show_is_shown_by_the_next(
         assert world.batches().success
     assert [(s["batch"], "recovered" in s) for s in world.shown()] == [(0, True), (1, False)]
     assert world.verdict().ok
+    put(world, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr("windrow.assets.micro_batches.show", killed)
+        assert not world.batches().success
+    assert isinstance(tick(world, hour(1)), dg.RunRequest)
 
 
 def test_a_dagster_that_is_new_has_the_partitions_of_the_receipts(
