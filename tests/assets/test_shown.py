@@ -170,7 +170,9 @@ def test_how_offsets_were_found_is_one_word(world: World) -> None:
     assert not any("invisible" in line or "skipped" in line for line in lines)
     world.now = hour(2, 6)
     assert world.run(1).success
-    assert [r.data["resolved"] for r in world.metadata(1)["offsets"].records] == ["timestamps→log-end"] * 2
+    assert [r.data["resolved"] for r in world.metadata(1)["offsets"].records] == [
+        "timestamps→log-end"
+    ] * 2
 
 
 @pytest.mark.parametrize("text", ["shop\\..*_v[0-9]*", "a`b", "``", "*_*"])
