@@ -91,7 +91,8 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("typed_by", ["try", "peek"])
 def test_numbers_that_json_lacks(stage: Stage, typed_by: str) -> None:
     """NaN and infinities are words, as in what windrow writes: alone, in lists and in structs."""
-    columns = "    id: pl.Int64\n    f: pl.Float64 = pa.Field(nullable=True)\n    l: pl.List(pl.Float64)\n"
+    columns = "    id: pl.Int64\n    f: pl.Float64 = pa.Field(nullable=True)\n"
+    columns += "    l: pl.List(pl.Float64)\n"
     schema = stage.folder / "schema.py"
     nested = "    s: pl.Struct({'a': pl.Float64})\n"
     schema.write_text(schema.read_text().replace("    id: pl.Int64\n", columns + nested))
