@@ -42,7 +42,7 @@ LIMIT = 120.0
 """Seconds in which a task has begun or ended: far more than it takes."""
 
 
-class InterruptedHereError(BaseException):
+class InterruptedHereError(KeyboardInterrupt):
     """What an interrupt raises in these tests."""
 
 
