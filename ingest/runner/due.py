@@ -77,11 +77,12 @@ def due(
 def refused_windows(ledger: Ledger, spec: PipelineSpec) -> set[Window]:
     """The windows whose refusals still count: plan, schema and version are the same."""
     refusals = ledger.refused(spec.id)
-    known = (schema_digest(spec), written_by()) if refusals else ()
+    current = (schema_digest(spec), written_by()) if refusals else ()
     return {
-        one.window
-        for one in refusals
-        if (one.schema, one.code) == known and one.plan == _plan_digest(ledger, one.window)
+        refusal.window
+        for refusal in refusals
+        if (refusal.schema, refusal.code) == current
+        and refusal.plan == _plan_digest(ledger, refusal.window)
     }
 
 
