@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from rich.progress import Progress as Bars
 
 from tests.cli.conftest import START, TOPIC, Stage, hour
@@ -281,8 +280,11 @@ def test_a_bar_is_drawn_when_something_changes(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("rich.progress.Progress", Noting)
     monkeypatch.setattr("windrow.ingest.cli.run.REDRAWN_SECONDS", 3600.0)
-    output, text = Output(json=False), StringIO()
-    output.stderr = Console(file=text, force_terminal=True, width=120, highlight=False)
+    monkeypatch.setenv("TERM", "xterm")
+    text = StringIO()
+    monkeypatch.setattr(text, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", text)
+    output = Output(json=False)
     with progress_shown(output) as progress:
         progress(Progress("Reading", notes=("Reading [window]: 2 splits",)))
         drawn = made[0].drawn
