@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 REFUSED, WRONG_SPEC, UNREACHABLE, TOO_EARLY, BUG = 1, 2, 3, 4, 70
 """Exit codes of `windrow`."""
@@ -59,7 +59,7 @@ class Process:
         """
         # no pipe for the document: whoever else holds its end, such as a JVM, would be waited for
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as document:
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 self._words,
                 env={**os.environ, **self._added},
                 stdin=subprocess.DEVNULL,
@@ -70,10 +70,10 @@ class Process:
                 errors="replace",
                 start_new_session=True,
             )
-            log = threading.Thread(target=self._follow, args=(say,), daemon=True)
+            log = threading.Thread(target=self._follow, args=(process.stderr, say), daemon=True)
             log.start()
             try:
-                code = self._wait()
+                code = self._wait(process)
             except BaseException:  # a timeout of Airflow's, among others
                 self.interrupt()
                 raise
@@ -81,20 +81,18 @@ class Process:
             document.seek(0)
             return Ended(code, document_in(document.read(), self._added))
 
-    def _follow(self, say: Callable[[str], None]) -> None:
-        assert self._process is not None
-        assert self._process.stderr is not None
-        with self._process.stderr as lines:
+    def _follow(self, stderr: IO[str], say: Callable[[str], None]) -> None:
+        with stderr as lines:
             for line in lines:
                 say(masked(line.rstrip(), self._added))
 
-    def _wait(self) -> int:
+    @staticmethod
+    def _wait(process: subprocess.Popen[str]) -> int:
         """Waits in small steps: `interrupt` is called inside of it, by a signal handler.
 
         `Popen.wait` without a limit keeps a lock meanwhile, and `interrupt` would see no end.
         """
-        assert self._process is not None
-        while (code := self._process.poll()) is None:
+        while (code := process.poll()) is None:
             time.sleep(0.05)
         return code
 
