@@ -86,11 +86,9 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
         comment = "an empty field is null; in quotes it is an empty text"
         decode["null_literal"] = Setting("", comment)
     told = "the line of the names is a dead letter where its texts fit no column's type, else a row"
-    hints = [told] if len(fields) < len(rows) else []
-    if dialect.quote is None and any(piece.text[:1] == '"' for row in rows for piece in row):
-        hints.append("quotes are a part of their fields: without `quote: none` they are taken off")
+    hints = (told,) if len(fields) < len(rows) else ()
     sample = f"guessed from {counted(len(texts), 'message')}"
-    return Proposal(candidates, sample, decode, tuple(hints))
+    return Proposal(candidates, sample, decode, hints)
 
 
 def _between_tabs(
