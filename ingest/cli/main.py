@@ -189,7 +189,7 @@ def run(
     spark = spark_options(master, conf, connect)
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.run import run_named
-        from windrow.ingest.cli.spark import engine_at
+        from windrow.ingest.cli.servers import engine_at
 
         with engine_at(spark) as engine:
             run_named(
@@ -238,7 +238,7 @@ def replay(
     spark = spark_options(master, conf, connect)
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.run import replay_windows
-        from windrow.ingest.cli.spark import engine_at
+        from windrow.ingest.cli.servers import engine_at
 
         with engine_at(spark) as engine:
             replay_windows(
@@ -435,7 +435,7 @@ def show(
 ) -> None:
     """Show the committed windows."""
     with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.cli.show import show_windows
+        from windrow.ingest.cli.windows import show_windows
 
         show_windows(output, spec, window, limit)
 
@@ -448,7 +448,7 @@ def state(spec: Spec, window: WindowText, json: Json = False, debug: Debug = Fal
     4: open, or not committed.
     """
     with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.cli.state import show_states
+        from windrow.ingest.cli.windows import show_states
 
         show_states(output, spec, window)
 
@@ -460,7 +460,7 @@ def due(spec: Spec, json: Json = False, debug: Debug = False) -> None:
     It looks at the windows of the newest two days, at least 48.
     """
     with command_output(json=json, debug=debug, spec=spec) as output:
-        from windrow.ingest.cli.due import show_due
+        from windrow.ingest.cli.windows import show_due
 
         show_due(output, spec)
 
@@ -564,7 +564,7 @@ def doctor(
         if rebuild_ledger and spec is not None:
             verb.rebuild_ledger(output, spec)
         elif cluster:
-            from windrow.ingest.cli.spark import engine_at
+            from windrow.ingest.cli.servers import engine_at
 
             with engine_at(spark) as engine:
                 verb.run_doctor(output, spec, engine)
@@ -617,7 +617,7 @@ def broker_run(
 ) -> None:
     """Run it in the foreground until Ctrl-C."""
     with command_output(json=json, debug=debug) as output:
-        from windrow.ingest.cli.broker import run_broker
+        from windrow.ingest.cli.servers import run_broker
 
         run_broker(output, folder, port)
 
@@ -642,7 +642,7 @@ def spark_run(
     """
     settings = spark_options(master, conf, None).properties
     with command_output(json=json, debug=debug) as output:
-        from windrow.ingest.cli.spark import run_spark
+        from windrow.ingest.cli.servers import run_spark
 
         run_spark(output, master, host, port, settings)
 

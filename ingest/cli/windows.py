@@ -1,0 +1,195 @@
+"""`show`, `state` and `due`: which windows are committed, which complete, and which are to be run.
+
+Loaded only when a command runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from rich.text import Text
+
+from windrow.ingest import assemble
+from windrow.ingest.admin.completeness import completeness_of, holding_in_words, refuse_batches
+from windrow.ingest.admin.lag import Uncommitted, unbroken, uncommitted, uncommitted_in_words
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.pipeline import windows_named
+from windrow.ingest.errors import NotClosedError, counted, first_few
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.grid import labels_between
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.runner.due import closed_windows, due, refused_windows
+from windrow.ingest.runner.ownership import refuse_other_table
+from windrow.ingest.runner.stop import DONE
+from windrow.ingest.source.enumerator.completeness import State
+
+
+class ShownWindows(msgspec.Struct):
+    """The document of `show`. `left_out`: whether there are older ones than those shown.
+
+    `uncommitted`: windows before those shown that were refused, or never run, but for those that
+    only a longer list would show. `done`: whether
+    the newest one reaches the end that `window.stop` was when it was run.
+    """
+
+    pipeline: str
+    windows: list[Committed]
+    left_out: bool
+    uncommitted: list[Uncommitted]
+    done: bool = False
+
+
+def show_windows(output: Output, path: Path, text: str | None, limit: int) -> None:
+    """Shows the newest committed windows, by the sink's own receipts."""
+    spec = load_spec(path)
+    wanted = None if text is None else set(windows_named(spec, text))
+    sink, _ = assemble.open_table(spec)
+    found = (c for c in sink.receipts() if wanted is None or c.receipt.window in wanted)
+    committed = sorted(found, key=lambda c: c.receipt.window)
+    if not committed:
+        refuse_other_table(assemble.assemble_to_look(spec))
+    shown = committed[-limit:]
+    older = len(committed) - len(shown)
+    series = unbroken(c.receipt for c in shown)
+    left_out = uncommitted(spec.window, series, since_start=not older and text is None)
+    done = bool(committed) and committed[-1].receipt.done
+    left = [
+        *([f"{older} older ones are not shown (--limit)"] if older else []),
+        *([uncommitted_in_words(left_out)] if left_out else []),
+        *([DONE] if done else []),
+    ]
+    told = [*render.ignored_lines([one.receipt for one in shown]), *map(Text, left)]
+    table = (
+        render.window_table(shown)
+        if shown
+        else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
+    )
+    output.show(ShownWindows(spec.id, shown, older > 0, left_out, done), table, *told)
+
+
+class ShownState(msgspec.Struct, frozen=True):
+    """One window. `late_elsewhere`: the messages of its hours that are in later windows."""
+
+    window: str
+    state: State | Literal["uncommitted", "refused"]
+    late_elsewhere: int = 0
+
+
+class ShownStates(msgspec.Struct, frozen=True):
+    """The document of `state`.
+
+    `watermark`: null if not even one label is proven. `holding`: who holds it back.
+    """
+
+    pipeline: str
+    watermark: datetime | None
+    holding: tuple[TopicPartition, ...]
+    windows: tuple[ShownState, ...]
+
+
+def show_states(output: Output, path: Path, text: str) -> None:
+    """Shows the states of the named windows.
+
+    Raises:
+        NotClosedError: one of them is open, or isn't committed.
+    """
+    spec = load_spec(path)
+    refuse_batches(spec)
+    windows = windows_named(spec, text)
+    pipeline = assemble.assemble_to_look(spec)
+    receipts = [found.receipt for found in pipeline.sink.looks(windows) if found is not None]
+    if not receipts:
+        refuse_other_table(pipeline)
+    start, _ = windows[0].span or (pipeline.now(), None)
+    since = labels_between(spec.window.grid, start, pipeline.now())
+    found = completeness_of(pipeline, len(since) + 1, receipts)
+    refused = refused_windows(pipeline.ledger, spec)
+    committed = {receipt.window.key for receipt in receipts}
+    states = tuple(
+        ShownState(key, found.windows[key].state, found.windows[key].late_elsewhere)
+        if key in committed
+        else ShownState(key, "refused" if window in refused else "uncommitted")
+        for window in windows
+        for key in (window.key,)
+    )
+    late = ", {} of its hours in later windows"
+    output.show(
+        ShownStates(spec.id, found.watermark, found.holding, states),
+        *(
+            Text(f"{each.window}: {each.state}")
+            + (late.format(counted(each.late_elsewhere, "message")) if each.late_elsewhere else "")
+            for each in states
+        ),
+    )
+    missing, opened = (
+        [each.window for each in states if each.state in some]
+        for some in ({"uncommitted", "refused"}, {"open"})
+    )
+    if missing:
+        raise NotClosedError(
+            f"{_which(missing, spec.id)} committed",
+            "check",
+            f"`windrow run SPEC --window {missing[0]}` commits it, or says why not.",
+        )
+    if opened:
+        raise NotClosedError(
+            f"{_which(opened, spec.id)} complete",
+            "check",
+            holding_in_words(found, pipeline.ledger.newest(spec.id)[-1]),
+        )
+
+
+def _which(windows: Sequence[str], pipeline: str) -> str:
+    several = len(windows) > 1
+    return f"{first_few(windows)} of {pipeline} {'are' if several else 'is'} not"
+
+
+class Due(msgspec.Struct, frozen=True):
+    """The document of `due`: windows by their starts, the oldest first.
+
+    `windows`: those that are due. `refused`: those that a person decides about. `older`:
+    uncommitted ones among the 1,000 before, which are too old for a schedule.
+    """
+
+    pipeline: str
+    windows: tuple[str, ...]
+    refused: tuple[str, ...]
+    older: tuple[str, ...]
+
+
+def show_due(output: Output, path: Path) -> None:
+    """Shows the windows that a schedule would run now.
+
+    Raises:
+        SpecError: the pipeline has micro-batches.
+    """
+    spec = load_spec(path)
+    pipeline = assemble.assemble_to_look(spec)
+    earlier, windows = closed_windows(spec, pipeline.now())
+    committed = pipeline.sink.committed([*earlier, *windows])
+    if not committed:
+        refuse_other_table(pipeline)
+    found, refused = due(spec, windows, committed, refused_windows(pipeline.ledger, spec))
+    older = [one for one in earlier if one not in committed]
+    shown = Due(spec.id, *(tuple(one.key for one in some) for some in (found, refused, older)))
+    notes = []
+    if shown.refused:
+        behind = " Those behind the first one can only follow in order." if spec.in_order else ""
+        few = first_few(shown.refused)
+        notes.append(f"A person decides about what was refused: {few}.{behind}")
+    if older:
+        notes.append(
+            f"Not committed, and too old for a schedule: {counted(len(older), 'window')}, the first"
+            f" at {shown.older[0]}. windrow run SPEC --window START/END commits them."
+        )
+    output.show(
+        shown,
+        *map(Text, shown.windows or ["No closed window is waiting."]),
+        *(Text(note, style="yellow") for note in notes),
+    )
