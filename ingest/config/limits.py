@@ -1,12 +1,25 @@
-"""The `limits` section: how many dead letters a window may have."""
+"""The sections `limits` and `dead_letters`: how many a window may have, and a topic for them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from windrow.ingest.settings.values import CountOrZero, Section, Share, Values
+from windrow.ingest.settings.document import SettingPath
+from windrow.ingest.settings.values import (
+    ClientProperties,
+    ClusterName,
+    CountOrZero,
+    LeftOut,
+    Section,
+    Servers,
+    Share,
+    Values,
+    WrittenTopicName,
+)
+from windrow.ingest.sinks.kind import cluster_conflicts
 
 
 def is_beyond_share(dead: int, messages: int, share: float | None) -> bool:
@@ -87,3 +100,37 @@ class LimitsSpec(Section):
             "rules": self.rules,
         }
         return by_stage[stage]
+
+
+class DeadLettersSpec(Section):
+    """A topic for dead letters, in addition to their table.
+
+    It is on the source's cluster, or on another one.
+    """
+
+    topic: Annotated[WrittenTopicName, Values("a name")] = Field(
+        description=(
+            "Committed windows' dead letters are written there too, each at least once, with Kafka"
+            " Connect's headers. It must be there."
+        )
+    )
+    cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(
+        default=None,
+        description=(
+            "The topic's cluster, by its name in a `windrow.yaml`; or it is given here, by"
+            " `bootstrap_servers`."
+        ),
+    )
+    bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
+        default=None, description="The first addresses of the topic's cluster."
+    )
+    client: ClientProperties = Field(
+        default_factory=dict,
+        repr=False,
+        description="Properties of librdkafka for it, as under `source.client`.",
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
+        """Yields the conflicts of the settings that say which cluster has the topic."""
+        yield from cluster_conflicts(written, "topic")

@@ -20,8 +20,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
 from windrow.ingest.config.dagster import DagsterSpec
-from windrow.ingest.config.dead_topic import DeadLettersSpec
-from windrow.ingest.config.limits import LimitsSpec
+from windrow.ingest.config.limits import DeadLettersSpec, LimitsSpec
 from windrow.ingest.config.metadata import METADATA_SCHEMA, checked_metadata
 from windrow.ingest.config.position import position_of
 from windrow.ingest.config.source import SourceSpec, unread
