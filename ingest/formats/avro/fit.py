@@ -44,8 +44,7 @@ from windrow.ingest.formats.avro.schema import (
     RefusedType,
     UnionType,
 )
-from windrow.ingest.formats.shared.calendar import MAX_DAYS, MIN_DAYS
-from windrow.ingest.formats.shared.integers import IntegerRule, column_rule
+from windrow.ingest.formats.shared.integers import MAX_DAYS, MIN_DAYS, IntegerRule, column_rule
 from windrow.ingest.formats.shared.placeless import Placeless
 from windrow.ingest.schema.columns import Columns, epoch_of, zone_of
 from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio, map_type

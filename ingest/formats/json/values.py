@@ -27,7 +27,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from windrow.ingest.formats.shared.calendar import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
+from windrow.ingest.formats.shared.integers import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Finer, epoch_of, zone_of

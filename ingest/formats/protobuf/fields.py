@@ -33,8 +33,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
-from windrow.ingest.formats.shared.integers import IntegerRule, column_rule
+from windrow.ingest.formats.shared.integers import MAX_MICROS, MIN_MICROS, IntegerRule, column_rule
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio

@@ -18,7 +18,7 @@ from windrow.ingest.formats.protobuf.tables import (
     UINT32,
     UINT64,
 )
-from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
+from windrow.ingest.formats.shared.integers import MAX_MICROS, MIN_MICROS
 from windrow.ingest.formats.shared.octets import byte, single
 from windrow.ingest.native.compiling import inlined, part, word_at
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
+from windrow.ingest.formats.shared.integers import MAX_MICROS, MIN_MICROS
 from windrow.ingest.formats.shared.numbers import LONG, MOST_DIGITS, is_digit, number
 from windrow.ingest.formats.shared.octets import byte
 from windrow.ingest.native.compiling import part

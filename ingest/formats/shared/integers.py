@@ -1,12 +1,22 @@
-"""Integers of a message as values of a column, for formats with typed integers."""
+"""Integers of a message as values of a column.
+
+A table's dates and timestamps are of the years 1 to 9999: as days and as microseconds since 1970
+they have bounds.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 
 import pyarrow as pa
 
-from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
+EPOCH = datetime(1970, 1, 1)  # arithmetic on UTC without the cost of zones  # noqa: DTZ001
+MIN_MICROS = (datetime(1, 1, 1) - EPOCH) // timedelta(microseconds=1)  # noqa: DTZ001
+MAX_MICROS = (datetime.max - EPOCH) // timedelta(microseconds=1)  # noqa: DTZ901
+MIN_DAYS, MAX_DAYS = (
+    each.toordinal() - date(1970, 1, 1).toordinal() for each in (date.min, date.max)
+)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from windrow.ingest.formats.shared.calendar import MAX_DAYS, MIN_DAYS
+from windrow.ingest.formats.shared.integers import MAX_DAYS, MIN_DAYS
 from windrow.ingest.schema.columns import Columns, Finer, epoch_of, zone_of
 from windrow.ingest.schema.dtypes import EPOCH_UNITS
 
