@@ -76,7 +76,6 @@ ENTRIES = (
     "dropped",
     "truncated",
     "ignored",
-    "ignored_fields",
     "invisible",
     "aborted",
     "passed_over",
@@ -236,8 +235,6 @@ def _optional(result: Result) -> dict[str, Value]:
         found["table_version"] = version
     if reasons:
         found["dead_reasons"] = dg.MetadataValue.json(dict(reasons.most_common()))
-    if receipt.ignored_fields:
-        found["ignored_fields"] = dg.MetadataValue.json(dict(receipt.ignored_fields.most_common()))
     for name, lines in (("warnings", receipt.warnings), ("partial", receipt.partial)):
         if lines:
             more = (

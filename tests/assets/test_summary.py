@@ -69,7 +69,7 @@ def test_what_happened_is_said_first(tmp_path: Path, instance: dg.DagsterInstanc
 
 
 def test_fields_that_no_column_is_for_are_told(world: World) -> None:
-    """In the summary, with the one that most messages have, and as figures of their own."""
+    """In the summary, with the one that most messages have, and as a figure of their own."""
     world.fill(1)
     for value in (b'{"id": 1, "issue": {}}', b'{"id": 2, "issue": {}, "more": 1}'):
         world.send(0, 30, value)
@@ -78,8 +78,7 @@ def test_fields_that_no_column_is_for_are_told(world: World) -> None:
     assert "lost. **2 messages** with fields that no column is for (most: `issue`)." in said(
         world, 0
     )
-    found = world.metadata(0)
-    assert (found["ignored"].value, found["ignored_fields"].value) == (2, {"issue": 2, "more": 1})
+    assert world.metadata(0)["ignored"].value == 2
 
 
 def test_a_window_without_messages_has_no_picture(world: World) -> None:
