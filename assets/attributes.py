@@ -1,4 +1,11 @@
-"""The arguments of a pipeline's assets that its spec's section `dagster` sets."""
+"""The arguments of a pipeline's assets: those that its spec's section `dagster` sets, and `deps`.
+
+Between a looked-up table's asset and the pipeline's stands one that nobody makes. An edge from
+one to the other would turn each window stale that was made before the looked-up table was made
+again, although it is pinned to the version that it asked; and conditions such as `eager` would
+ask for the newest window. The asset between has an empty set of partitions, of which the table's
+partitions need all: so none is missing, changes, or is awaited.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +16,13 @@ from typing import Any, TypedDict
 
 import dagster as dg
 
-from windrow.assets.names import table_key
+from windrow.assets.names import table_key, upstream_keys
 from windrow.assets.partitions import OFTEN, crons_of
 from windrow.ingest.config.dagster import EAGER, FreshnessSpec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import SpecError
+from windrow.ingest.transform.lookup.kind import LookupStepSection
 
 _KINDS = {"delta": "deltalake"}
 """Dagster's names of kinds of tables, by which it has icons, where they are not ours."""
@@ -107,3 +115,30 @@ def _condition(spec: PipelineSpec) -> dg.AutomationCondition[Any] | None:
         & ~condition.in_progress()
     )
     return made
+
+
+def looked_up(spec: PipelineSpec) -> list[dg.AssetSpec]:
+    """The asset between, for each lookup whose `from.asset` names one."""
+    return [
+        dg.AssetSpec(
+            dg.AssetKey(["lookup", f"{step.lookup}-of-{spec.id}"]),
+            deps=[dg.AssetKey.from_user_string(step.from_.asset)],
+            group_name=spec.dagster.group_name,
+            partitions_def=dg.StaticPartitionsDefinition([]),
+            description=(
+                f"What the lookup `{step.lookup}` of `{spec.id}` takes. Each window is pinned to a"
+                " version, so nothing waits for this, and nothing turns stale by it."
+            ),
+        )
+        for step in (() if spec.transform is None else spec.transform.steps)
+        if isinstance(step, LookupStepSection) and step.from_.asset is not None
+    ]
+
+
+def dependencies(spec: PipelineSpec) -> list[dg.AssetKey | dg.AssetDep]:
+    """What a pipeline's table depends on: its topics, and what its lookups look up in."""
+    every = dg.AllPartitionMapping()
+    return [
+        *upstream_keys(spec),
+        *(dg.AssetDep(asset.key, partition_mapping=every) for asset in looked_up(spec)),
+    ]

@@ -15,10 +15,10 @@ from dagster._core.definitions.unresolved_asset_job_definition import (
     UnresolvedAssetJobDefinition,
 )
 
+from windrow.assets.attributes import looked_up
 from windrow.assets.checks import table_checks
 from windrow.assets.dead_letters import dead_letters_asset
 from windrow.assets.dependencies import SYSTEM, Clock
-from windrow.assets.looked_up import looked_up
 from windrow.assets.names import (
     dead_replay_job_name,
     job_name,
@@ -40,9 +40,8 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.local import MASTER
 from windrow.resources.kafka import KafkaSource
-from windrow.resources.ledger import LedgerState
 from windrow.resources.spark import Spark
-from windrow.resources.table import Table
+from windrow.resources.table import LedgerState, Table
 
 SPARK = Spark()
 """One for all pipelines of a code location: Spark belongs to a process."""

@@ -13,12 +13,10 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
-from windrow.assets.attributes import table_attributes
+from windrow.assets.attributes import dependencies, table_attributes
 from windrow.assets.checks import log_checks
-from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import code_version, definition_metadata, table_description
-from windrow.assets.looked_up import dependencies
 from windrow.assets.micro_batches import drain
 from windrow.assets.names import dead_replay_job_name
 from windrow.assets.partitions import partitions_of, windows_of
@@ -34,13 +32,62 @@ from windrow.assets.reporting import (
     warn_of_processes,
 )
 from windrow.assets.schedule import hours_tags
+from windrow.ingest.admin.chosen_dead_letters import Chosen
+from windrow.ingest.admin.dead_replay import (
+    DeadReplayRequest,
+    DeadReplayResult,
+    replay_dead_letters,
+)
+from windrow.ingest.admin.edit_function import load_edit
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
-from windrow.ingest.runner.run_windows import all_refused, pass_over_refused, run_windows
+from windrow.ingest.runner.run_windows import (
+    all_refused,
+    one_by_one,
+    pass_over_refused,
+    run,
+    run_windows,
+)
 from windrow.ingest.schema.columns import Columns
+
+
+class DeadReplayConfig(dg.Config):
+    """A run's config: the dead letters to replay, and the edit; refused for other runs."""
+
+    stage: str | None = Field(
+        default=None,
+        description=(
+            "For a dead-letter replay: only those of this stage: key, header, value, schema"
+            " or rules."
+        ),
+    )
+    reason: str | None = Field(
+        default=None, description="For a dead-letter replay: only those with this reason."
+    )
+    edit: str | None = Field(
+        default=None,
+        description=(
+            "For a dead-letter replay: a Python file whose function edit(message) repairs each"
+            " message first; relative to the pipeline's file."
+        ),
+    )
+
+    def refuse_without(self) -> None:
+        """Refuses these options for other runs, where they have no effect.
+
+        Raises:
+            SpecError: names them.
+        """
+        given = [name for name in DeadReplayConfig.model_fields if getattr(self, name) is not None]
+        if given:
+            raise SpecError(
+                f"{', '.join(given)} is for a dead-letter replay",
+                "spec",
+                "Say replay_dead_letters as well, or leave it out.",
+            )
 
 
 class OnCommitted(DeadReplayConfig):
@@ -129,6 +176,44 @@ class OnCommitted(DeadReplayConfig):
         yield from run_windows(
             pipeline, windows, request, progress_log(context), pass_over_refused(pipeline)
         )
+
+
+def replayed_dead_letters(
+    context: dg.AssetExecutionContext,
+    pipeline: Pipeline,
+    windows: Sequence[Window],
+    choice: DeadReplayConfig,
+) -> Iterator[Result | PassedOver]:
+    """Replays the dead letters of committed windows, and runs windows that aren't committed.
+
+    A refused window doesn't stop those after it.
+
+    Raises:
+        SpecError: the script can't be used.
+        WindrowError: as `replay_dead_letters` and `run`, when the iterator reaches the
+            window that failed.
+    """
+    edit = None if choice.edit is None else load_edit(pipeline.spec.folder / choice.edit)
+    request = DeadReplayRequest(request_id(context), Chosen(choice.stage, choice.reason), edit)
+
+    def replay_or_run(window: Window) -> Result:
+        if pipeline.sink.look(window) is None:
+            return run(pipeline, window, Request(request.id))
+        done = replay_dead_letters(pipeline, window, request)
+        context.log.info("%s", _sentence(done))
+        return Result(done.committed, recovered=done.messages == 0)
+
+    return one_by_one(windows, replay_or_run, pass_over_refused(pipeline))
+
+
+def _sentence(done: DeadReplayResult) -> str:
+    """Summarizes a dead-letter replay for the run's log."""
+    again = "".join(f"; {one.count} refused again at stage {one.stage}" for one in done.refused)
+    said = (
+        f"{done.tried} of {done.open} open dead letters were tried, {done.messages} accepted,"
+        f" {done.edited} of them edited{again}"
+    )
+    return f"Window {done.window}: {said}"
 
 
 def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:

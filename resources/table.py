@@ -1,4 +1,4 @@
-"""A pipeline's table as a Dagster resource."""
+"""A pipeline's table and its ledger as Dagster resources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pydantic import Field
 
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.settings_file import refusal, validated
+from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.settings.document import Document
 from windrow.ingest.settings.values import Section
@@ -51,3 +53,17 @@ class Table(dg.ConfigurableResource[None]):
 
 class _Settings(Section):
     sink: SinkOfItsKind
+
+
+class LedgerState(dg.ConfigurableResource[None]):
+    """The database of boundaries, plans and copies of receipts: SQLite or PostgreSQL."""
+
+    url: str = Field(repr=False, description="A path, sqlite:///path or postgresql+psycopg://...")
+
+    def ledger(self) -> Ledger:
+        """Opens the ledger. The first write creates it.
+
+        Raises:
+            UnreachableError: the database doesn't answer.
+        """
+        return open_ledger(self.url)

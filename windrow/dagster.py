@@ -17,9 +17,8 @@ from windrow.assets.factory import kafka_table, standing_on
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key, table_key
 from windrow.assets.partitions import partitions_of
 from windrow.resources.kafka import KafkaSource
-from windrow.resources.ledger import LedgerState
 from windrow.resources.spark import Spark
-from windrow.resources.table import Table
+from windrow.resources.table import LedgerState, Table
 
 __all__ = [
     "SPARK_KEY",

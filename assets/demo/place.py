@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -37,51 +36,26 @@ CLOSED_FOR = timedelta(minutes=2)
 """The last window ends at least this long ago, so that it is closed (its delay is a minute)."""
 
 
-@dataclass(frozen=True)
 class DemoHome:
-    """A root folder; normally the project's own."""
+    """The folders and files below a root folder; normally the project's own."""
 
-    root: Path
-
-    @property
-    def demo(self) -> Path:
+    def __init__(self, root: Path) -> None:
+        self.demo = root / ".windrow" / "demo"
         """The folder of all that the demo can throw away."""
-        return self.root / ".windrow" / "demo"
-
-    @property
-    def kafka(self) -> Path:
+        self.kafka = self.demo / "kafka"
         """The broker's folder."""
-        return self.demo / "kafka"
-
-    @property
-    def manifest(self) -> Path:
+        self.manifest = self.demo / "manifest.parquet"
         """The produced orders; written last, so it exists only if all were produced."""
-        return self.demo / "manifest.parquet"
-
-    @property
-    def customers(self) -> Path:
+        self.customers = self.demo / "customers.parquet"
         """The produced changes of customers; written before the manifest."""
-        return self.demo / "customers.parquet"
-
-    @property
-    def ui_file(self) -> Path:
+        self.ui_file = self.demo / "ui.json"
         """The file with the id of the UI's process."""
-        return self.demo / "ui.json"
-
-    @property
-    def log(self) -> Path:
+        self.log = self.demo / "run.log"
         """The output of Spark and Dagster."""
-        return self.demo / "run.log"
-
-    @property
-    def dagster_home(self) -> Path:
+        self.dagster_home = root / "dagster_home"
         """DAGSTER_HOME."""
-        return self.root / "dagster_home"
-
-    @property
-    def env_file(self) -> Path:
+        self.env_file = root / ".env"
         """The .env file that Dagster and the command read."""
-        return self.root / ".env"
 
     def is_set_up(self) -> bool:
         """Returns whether all messages were produced, and .env has the start of their day."""
@@ -111,7 +85,6 @@ class DemoHome:
             "WINDROW_BOOTSTRAP": bootstrap,
             "ORDERS_START": instant(start),
         }
-        assert ours.keys() == OURS
         lines = [*self._other_lines(), *(f"{k}='{v}'" for k, v in ours.items())]
         part = self.env_file.with_suffix(".part")
         part.write_text("\n".join(lines) + "\n")

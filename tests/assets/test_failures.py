@@ -97,7 +97,7 @@ def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(
     world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
     """A ledger that can't be reached fails the run in the same words, after the same retries."""
-    monkeypatch.setattr("windrow.resources.ledger.open_ledger", away)
+    monkeypatch.setattr("windrow.resources.table.open_ledger", away)
     world.load()
     data = failure(world.run(0))
     assert world.attempts == 2
@@ -113,7 +113,7 @@ def test_a_place_that_can_not_be_used_is_no_bug(
     def locked(*_: object) -> object:
         raise PermissionError(errno.EACCES, "Permission denied", "/lake/things")
 
-    monkeypatch.setattr("windrow.resources.ledger.open_ledger", locked)
+    monkeypatch.setattr("windrow.resources.table.open_ledger", locked)
     world.load()
     data = failure(world.run(0))
     assert "/lake/things can't be used: Permission denied" in data.error.message

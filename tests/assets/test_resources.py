@@ -46,8 +46,8 @@ from windrow.ingest.model.source import Isolation
 from windrow.ingest.model.window import Window
 from windrow.ingest.testing.dead_topic import MemoryDeadTopic
 from windrow.resources.kafka import KafkaSource
-from windrow.resources.ledger import LedgerState
 from windrow.resources.spark import Spark
+from windrow.resources.table import LedgerState
 
 CLUSTERS = """\
 clusters:

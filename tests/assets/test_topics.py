@@ -25,7 +25,7 @@ from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.source.enumerator.topics import LogOffsets
 from windrow.ingest.source.reader.reader import KafkaReader
 from windrow.resources.kafka import KafkaSource
-from windrow.resources.ledger import LedgerState
+from windrow.resources.table import LedgerState
 
 HERE = Path(__file__).parent
 OTHER = "shop.others"

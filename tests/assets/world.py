@@ -37,7 +37,7 @@ from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
 from windrow.resources.kafka import KafkaSource
-from windrow.resources.ledger import LedgerState
+from windrow.resources.table import LedgerState
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 TOPIC = "shop.things"
