@@ -226,12 +226,9 @@ def refuse_two_clusters(specs: Iterable[PipelineSpec]) -> None:
         if other.named_cluster == spec.named_cluster:
             continue
         one, two = sorted(str(each.folder / FILE) for each in (spec, other))
-        what = (
-            f"{one} and {two} read from a cluster called {spec.source.cluster}, which is another"
-            " one in each of them, and Dagster has one resource of that name"
-        )
         raise SpecError(
-            what,
+            f"{one} and {two} read from a cluster called {spec.source.cluster}, which is another"
+            " one in each of them, and Dagster has one resource of that name",
             "spec",
             "Define the cluster in one windrow.yaml above both, or give the two clusters two"
             " names.",

@@ -102,11 +102,10 @@ def _under(key: str, resources: Any, method: str) -> Any:
     """The resource under a key; refuses one that lacks a method."""
     resource = getattr(resources, key)
     if not callable(getattr(resource, method, None)):
-        do = f"Give a resource with a method {method}(), like the spec's own."
         raise SpecError(
             f"The resource under the key {key} is a {type(resource).__name__}, which can't be used"
             " there",
             "spec",
-            do,
+            f"Give a resource with a method {method}(), like the spec's own.",
         )
     return resource

@@ -33,9 +33,11 @@ def run_broker(output: Output, folder: Path | None, port: int | None) -> None:
     folder = folder or Path(os.environ.get("WINDROW_HOME", ".windrow")) / "broker"
     broker = EmbeddedBroker(folder, port=port)
     if (runs := broker.process()) is not None:
-        what = f"A Kafka of {folder} runs already, and answers on {broker.bootstrap}"
-        do = f"Use it, or end it first: Ctrl-C where it was started, or kill {runs.pid}."
-        raise SpecError(what, "setup", do)
+        raise SpecError(
+            f"A Kafka of {folder} runs already, and answers on {broker.bootstrap}",
+            "setup",
+            f"Use it, or end it first: Ctrl-C where it was started, or kill {runs.pid}.",
+        )
     stopped = stop_event()
     with broker:
         text = Text(

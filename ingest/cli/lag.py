@@ -98,8 +98,11 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
     spec = load_spec(path)
     group = spec.source.offsets_group
     if altering and group is None:
-        what = f"Pipeline {spec.id} names no consumer group for its offsets"
-        raise SpecError(what, "spec", "Set source.offsets_group in the spec.")
+        raise SpecError(
+            f"Pipeline {spec.id} names no consumer group for its offsets",
+            "spec",
+            "Set source.offsets_group in the spec.",
+        )
     pipeline = assemble.assemble_to_look(spec)
     series = unbroken(committed.receipt for committed in pipeline.sink.receipts())
     newest = series[-1][1] if series else None

@@ -38,8 +38,11 @@ def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, why
     who = getuser() if who is None else who
     for option, text in (("--who", who), ("--why", why)):
         if not text.isprintable() or len(text) > LONGEST:
-            do = f"Write one line of at most {LONGEST} characters."
-            raise SpecError(f"{option} can't be shown in messages", "spec", do)
+            raise SpecError(
+                f"{option} can't be shown in messages",
+                "spec",
+                f"Write one line of at most {LONGEST} characters.",
+            )
     newest = ledger.pause(name)
     if not paused and not (newest and newest.paused):
         output.show(
@@ -50,8 +53,11 @@ def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, why
     wanted = Pause(number, paused, who, why, pipeline.now().replace(microsecond=0))
     recorded = ledger.put_pause(name, wanted)
     if recorded != wanted:
-        what = f"Meanwhile somebody else was here: pipeline {name} {recorded}"
-        raise RefusedError(what, "ledger", "Decide anew, and call the command again if need be.")
+        raise RefusedError(
+            f"Meanwhile somebody else was here: pipeline {name} {recorded}",
+            "ledger",
+            "Decide anew, and call the command again if need be.",
+        )
     end = (
         ". Windows that are being read are finished, and no other one begins. windrow resume SPEC"
         " ends it."

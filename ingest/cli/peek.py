@@ -108,8 +108,11 @@ def peek_messages(
     Uses neither table nor ledger.
     """
     if rows and out is not None:
-        do = "Leave one of them out: with --json the rows are a document."
-        raise SpecError("--rows shows rows, and --out writes messages", "spec", do)
+        raise SpecError(
+            "--rows shows rows, and --out writes messages",
+            "spec",
+            "Leave one of them out: with --json the rows are a document.",
+        )
     spec = _at_isolation(load_spec(path), isolation)
     source = Source(narrowed(spec.source.selection(), topic))
     names = spec.source.topic_names() if topic is None else (topic,)

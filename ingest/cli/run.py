@@ -74,13 +74,17 @@ def run_named(
     """
     spec = load_spec(path)
     if keep_going and spec.window.is_batch:
-        what = f"Pipeline {spec.id} has micro-batches, and --keep-going is for windows in time"
-        raise SpecError(what, "spec", "Leave it out: a refused micro-batch blocks all later ones.")
-    if drain and not spec.window.is_batch:
-        what = (
-            f"Pipeline {spec.id} has {spec.window.grid} windows, and --drain is for micro-batches"
+        raise SpecError(
+            f"Pipeline {spec.id} has micro-batches, and --keep-going is for windows in time",
+            "spec",
+            "Leave it out: a refused micro-batch blocks all later ones.",
         )
-        raise SpecError(what, "spec", "Name the windows with --window START/END.")
+    if drain and not spec.window.is_batch:
+        raise SpecError(
+            f"Pipeline {spec.id} has {spec.window.grid} windows, and --drain is for micro-batches",
+            "spec",
+            "Name the windows with --window START/END.",
+        )
     windows = named_windows(spec, text) if text or not due else []
     asked = Request(
         request or f"command-{uuid.uuid4().hex}",
@@ -225,8 +229,9 @@ def named_windows(spec: PipelineSpec, text: str | None) -> list[Window] | None:
     if text is not None:
         return windows_named(spec, text)
     if not spec.window.is_batch:
-        what = f"Pipeline {spec.id} has {spec.window.grid} windows, and --window doesn't say which"
         raise SpecError(
-            what, "spec", "Give the instant at which one starts, or START/END for several."
+            f"Pipeline {spec.id} has {spec.window.grid} windows, and --window doesn't say which",
+            "spec",
+            "Give the instant at which one starts, or START/END for several.",
         )
     return None

@@ -82,11 +82,17 @@ def show_states(output: Output, path: Path, text: str) -> None:
         for some in ({"uncommitted", "refused"}, {"open"})
     )
     if missing:
-        do = f"`windrow run SPEC --window {missing[0]}` commits it, or says why not."
-        raise NotClosedError(f"{_which(missing, spec.id)} committed", "check", do)
+        raise NotClosedError(
+            f"{_which(missing, spec.id)} committed",
+            "check",
+            f"`windrow run SPEC --window {missing[0]}` commits it, or says why not.",
+        )
     if opened:
-        do = holding_in_words(found, pipeline.ledger.newest(spec.id)[-1])
-        raise NotClosedError(f"{_which(opened, spec.id)} complete", "check", do)
+        raise NotClosedError(
+            f"{_which(opened, spec.id)} complete",
+            "check",
+            holding_in_words(found, pipeline.ledger.newest(spec.id)[-1]),
+        )
 
 
 def _which(windows: Sequence[str], pipeline: str) -> str:

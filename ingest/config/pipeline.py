@@ -401,8 +401,11 @@ def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
         raise SpecError(error.what, "spec", error.do) from None
     span, grid = windows[0].span, spec.window
     if span is not None and isinstance(grid, TimeWindows) and span[0] < grid.start:
-        what = f"Window {windows[0].key} lies before the pipeline's start, {label_text(grid.start)}"
-        raise SpecError(what, "spec", f"Choose {label_text(grid.start)} or a later one.")
+        raise SpecError(
+            f"Window {windows[0].key} lies before the pipeline's start, {label_text(grid.start)}",
+            "spec",
+            f"Choose {label_text(grid.start)} or a later one.",
+        )
     return windows
 
 

@@ -71,8 +71,11 @@ def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMista
     ]
     if len(lines) > _SHOWN_MAX:
         listed.append(f"  and {len(lines) - _SHOWN_MAX:,} more")
-    do = "Nothing was read. Fix it and try again."
-    return SpecMistakesError(f"{head} in {name}:\n" + "\n".join(listed), "spec", do)
+    return SpecMistakesError(
+        f"{head} in {name}:\n" + "\n".join(listed),
+        "spec",
+        "Nothing was read. Fix it and try again.",
+    )
 
 
 def validated(model: type[M], values: Mapping[str, Any]) -> tuple[M | None, list[Mistake]]:

@@ -126,11 +126,9 @@ class ComposedDecoder:
             ),
         ]
         if wrong:
-            what = f"The columns of the schema {self.model} can't be put together: " + "; ".join(
-                sorted(wrong)
-            )
             raise SpecError(
-                what,
+                f"The columns of the schema {self.model} can't be put together: "
+                + "; ".join(sorted(wrong)),
                 "spec",
                 "Fix the schema, or what decode says of key and headers; nothing was read.",
             )

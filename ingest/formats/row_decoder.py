@@ -90,5 +90,8 @@ def refuse_columns(names: Collection[str], encoding: str, do: str) -> None:
         SpecError: names each of these columns; not raised if `names` is empty.
     """
     if names:
-        what = f"The schema can't be used for {encoding}: {', '.join(names)}"
-        raise SpecError(what, "spec", f"{do}; nothing was read.")
+        raise SpecError(
+            f"The schema can't be used for {encoding}: {', '.join(names)}",
+            "spec",
+            f"{do}; nothing was read.",
+        )

@@ -168,22 +168,20 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
 
 def _no_rows(envelope: Envelope, *, mongodb: bool) -> SpecError:
     if mongodb:
-        what = (
+        return SpecError(
             f"The sampled events are {envelope.tool}'s of MongoDB, whose documents are texts, so"
-            " their columns are unknown"
-        )
-        do = (
+            " their columns are unknown",
+            "spec",
             "Nothing was written. Let the connector unwrap them (transforms.unwrap.type:"
             " io.debezium.connector.mongodb.transforms.ExtractNewDocumentState): then they are"
-            " JSON objects, and can be inferred."
+            " JSON objects, and can be inferred.",
         )
-        return SpecError(what, "spec", do)
-    what = f"The sampled {envelope.tool} events have no row, so the columns are unknown"
-    do = (
+    return SpecError(
+        f"The sampled {envelope.tool} events have no row, so the columns are unknown",
+        "spec",
         "Nothing was written. Sample more of the topic (--sample 100000), or try again after a"
-        " row was changed; or begin with a template: windrow init --topic TOPIC."
+        " row was changed; or begin with a template: windrow init --topic TOPIC.",
     )
-    return SpecError(what, "spec", do)
 
 
 def _of_one_table(

@@ -51,15 +51,13 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
         ):
             ways[dialect.delimiter] = dialect, rows
     if not ways or not texts:
-        what = (
+        raise SpecError(
             f"None of the delimiters , ; | and tab splits all of {counted(len(texts), 'message')}"
-            f" into {len(names)} fields"
-        )
-        do = (
+            f" into {len(names)} fields",
+            "spec",
             "Nothing was written. Name all fields in their order with --columns, or write the spec"
-            " by hand (windrow init)."
+            " by hand (windrow init).",
         )
-        raise SpecError(what, "spec", do)
     if len(ways) > 1 and len(names) > 1:
         shown = " and ".join(repr(delimiter) for delimiter in ways)
         raise SpecError(

@@ -248,8 +248,11 @@ def _closed(grid: str, start: datetime | None, now: datetime) -> datetime | None
 def _refuse_present(folder: Path) -> None:
     present = [str(folder / name) for name in (SPEC, SCHEMA) if (folder / name).exists()]
     if present:
-        what = f"{' and '.join(present)} {'exists' if len(present) == 1 else 'exist'} already"
-        raise SpecError(what, "spec", "Nothing was written. Name another folder, or move it away.")
+        raise SpecError(
+            f"{' and '.join(present)} {'exists' if len(present) == 1 else 'exist'} already",
+            "spec",
+            "Nothing was written. Name another folder, or move it away.",
+        )
 
 
 def _write(folder: Path, schema: str, spec: str) -> None:
@@ -405,24 +408,20 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
         )
         raise SpecError(what, "spec", f"{do} If it is no id of a schema: --format raw.")
     if 2 * documents <= len(valued):
-        what = (
-            f"{documents:,} of {counted(len(valued), 'message')} of topic {topic} are JSON objects,"
-            f" and {_others(valued)}"
-        )
         raise SpecError(
-            what, "spec", f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats."
+            f"{documents:,} of {counted(len(valued), 'message')} of topic {topic} are JSON objects,"
+            f" and {_others(valued)}",
+            "spec",
+            f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats.",
         )
     for format_ in ENVELOPES:
         events = len(events_of(format_, messages))
         if events and events + marks_of(format_, messages) == documents:
             return next(name for name in get_args(SampledFormat) if name == format_)
         if events:
-            what = (
-                f"{events:,} of {counted(documents, 'message')} of topic {topic} look like"
-                f" {ENVELOPES[format_].tool}'s events, and the others don't"
-            )
             raise SpecError(
-                what,
+                f"{events:,} of {counted(documents, 'message')} of topic {topic} look like"
+                f" {ENVELOPES[format_].tool}'s events, and the others don't",
                 "spec",
                 f"Nothing was written. Say what they are: --format {format_}, or --format json.",
             )
@@ -483,17 +482,15 @@ def _none(topic: str, valued: int, what: str) -> SpecError:
 def _refuse_empty(topic: str, sampled: int, messages: Sequence[KeyAndValue]) -> None:
     if any(message.value is not None for message in messages):
         return
-    what = (
+    raise SpecError(
         f"No message of topic {topic} can be sampled"
         if not sampled
-        else f"{counted(sampled, 'message')} of topic {topic} were sampled, none with a value"
-    )
-    do = (
+        else f"{counted(sampled, 'message')} of topic {topic} were sampled, none with a value",
+        "spec",
         "Nothing was written. Produce one first; or, if a schema registry has the topic's schema,"
         " name it: --registry https://HOST:PORT; or begin with a template: windrow init --topic"
-        " TOPIC."
+        " TOPIC.",
     )
-    raise SpecError(what, "spec", do)
 
 
 def _refuse_unused(asked: PipelineRequest, proposal: Proposal) -> Proposal:

@@ -234,22 +234,32 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
     left_out = {each.name: each.guess.note for each in candidates if not each.usable}
     if proposal.format == "csv" and left_out:
         name, why = next(iter(left_out.items()))
-        what = f"{name!a} in --columns can't be a column: {why}"
-        raise SpecError(what, "spec", "Nothing was written. Give each field a name of its own.")
+        raise SpecError(
+            f"{name!a} in --columns can't be a column: {why}",
+            "spec",
+            "Nothing was written. Give each field a name of its own.",
+        )
     wrong = next((name for name in proposal.primary_key if name in left_out), None)
     if wrong is not None:
-        what = f"The field {wrong!a} of the rows' primary key can't be a column: {left_out[wrong]}"
-        raise SpecError(what, "spec", "Nothing was written. Write the spec by hand (windrow init).")
-    if len(candidates) > MOST_TYPES:
-        what = (
-            f"The messages of topic {topic} have {len(candidates):,} different fields, so their"
-            " names seem to be data"
+        raise SpecError(
+            f"The field {wrong!a} of the rows' primary key can't be a column: {left_out[wrong]}",
+            "spec",
+            "Nothing was written. Write the spec by hand (windrow init).",
         )
-        raise SpecError(what, "spec", _WAY_OUT)
+    if len(candidates) > MOST_TYPES:
+        raise SpecError(
+            f"The messages of topic {topic} have {len(candidates):,} different fields, so their"
+            " names seem to be data",
+            "spec",
+            _WAY_OUT,
+        )
     if not any(each.usable for each in candidates if each.name not in key):
         why = "; ".join(f"{name!a}: {note}" for name, note in list(left_out.items())[:5])
-        what = f"No field of topic {topic} can be a column" + (f": {why}" if why else "")
-        raise SpecError(what, "spec", _WAY_OUT)
+        raise SpecError(
+            f"No field of topic {topic} can be a column" + (f": {why}" if why else ""),
+            "spec",
+            _WAY_OUT,
+        )
     decode = dict(proposal.decode)
     lenient = {each.name for each in candidates if each.guess.lenient}
     if not lenient <= set(key):

@@ -129,16 +129,14 @@ def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> dict[str, 
 
 def _unknown(topic: str, seen: Framed) -> SpecError:
     if seen.named:
-        what = (
-            f"The schema registry doesn't know schema id {seen.id}, which most messages of topic"
-            f" {topic} name"
-        )
         return SpecError(
-            what, "spec", "Nothing was written. Name the registry that their producer uses."
+            f"The schema registry doesn't know schema id {seen.id}, which most messages of topic"
+            f" {topic} name",
+            "spec",
+            "Nothing was written. Name the registry that their producer uses.",
         )
-    what = f"Topic {topic} is empty, and the schema registry has no subject {topic}-value"
     return SpecError(
-        what,
+        f"Topic {topic} is empty, and the schema registry has no subject {topic}-value",
         "spec",
         "Nothing was written. Produce a message first, or begin with a template: windrow init"
         " --topic TOPIC.",

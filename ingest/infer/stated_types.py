@@ -57,9 +57,8 @@ def row_candidates(schema: Mapping[str, Any], image: str) -> list[Candidate]:
     row = next((part for part in _fields(schema) if part.get("field") == image), {})
     fields = [part for part in _fields(row) if isinstance(part.get("field"), str)]
     if not fields:
-        what = f"The schema in the events doesn't have the fields in {image!a}"
         raise SpecError(
-            what,
+            f"The schema in the events doesn't have the fields in {image!a}",
             "spec",
             "Nothing was written. Check how the connector writes its schema, or set its"
             " schemas.enable to false.",

@@ -40,15 +40,13 @@ class Part:
         found = self._chosen(whole)
         resolved = [c.name for c in found.columns if c.aliases or c.default is not None]
         if resolved and not self.by_schema:
-            what = (
+            raise SpecError(
                 f"The schema's metadata gives aliases or a default for {', '.join(resolved)}, which"
-                " this format can't use"
-            )
-            do = (
+                " this format can't use",
+                "spec",
                 "They are for formats with a writer's schema, of Avro and Protobuf: make the column"
-                " nullable instead; nothing was read."
+                " nullable instead; nothing was read.",
             )
-            raise SpecError(what, "spec", do)
         return found
 
     def _chosen(self, whole: Columns) -> Columns:
@@ -57,12 +55,11 @@ class Part:
         by_name = {column.name: column for column in whole.columns}
         missing = [name for name in (*(self.only or ()), *self.without) if name not in by_name]
         if missing:
-            what = (
-                f"{self.setting} names {', '.join(missing)}, which the schema doesn't have: it has"
-                f" {', '.join(by_name)}"
-            )
             raise SpecError(
-                what, "spec", "Name columns of the schema, or add them to it; nothing was read."
+                f"{self.setting} names {', '.join(missing)}, which the schema doesn't have: it has"
+                f" {', '.join(by_name)}",
+                "spec",
+                "Name columns of the schema, or add them to it; nothing was read.",
             )
         names = (
             [name for name in by_name if name not in self.without]
@@ -70,11 +67,12 @@ class Part:
             else self.only
         )
         if not names:
-            what = (
+            raise SpecError(
                 f"{self.setting}: no column of the schema is left for it: all of them come from"
-                " elsewhere"
+                " elsewhere",
+                "spec",
+                "Add a column to the schema; nothing was read.",
             )
-            raise SpecError(what, "spec", "Add a column to the schema; nothing was read.")
         columns = tuple(replace(by_name[n], name=n.removeprefix(self.prefix)) for n in names)
         return replace(whole, columns=columns, constraints=(), finer=self.finer)
 

@@ -46,11 +46,12 @@ def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
         if (name := taken.get(column.casefold())) is not None
     ]
     if wrong:
-        do = (
+        raise SpecError(
+            "The metadata columns can't be used: " + "; ".join(wrong),
+            "spec",
             "Give the field of the schema another alias, or the metadata column another name under"
-            " metadata."
+            " metadata.",
         )
-        raise SpecError("The metadata columns can't be used: " + "; ".join(wrong), "spec", do)
 
 
 def names_beyond_spark(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:

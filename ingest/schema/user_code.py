@@ -114,11 +114,12 @@ class ModelReference(CodeReference):
             return
         named, other = f"{self.name} in {self.file_or_module}", _other_pandera(found)
         if other is not None:
-            do = (
+            raise SpecError(
+                f"{named} is a model of {other}",
+                "spec",
                 f"windrow takes models of pandera.polars: write {_IMPORTS}, and columns with"
-                " polars' types, as in: amount: pl.Float64."
+                " polars' types, as in: amount: pl.Float64.",
             )
-            raise SpecError(f"{named} is a model of {other}", "spec", do)
         raise SpecError(f"{named} is not a pandera.polars DataFrameModel", "spec", self.do)
 
 
@@ -132,8 +133,7 @@ class FunctionReference(CodeReference):
     def refuse_other(self, found: object) -> None:
         """Checks that an object is a function."""
         if not callable(found):
-            what = f"{self.name} in {self.file_or_module} is no function"
-            raise SpecError(what, "spec", self.do)
+            raise SpecError(f"{self.name} in {self.file_or_module} is no function", "spec", self.do)
 
 
 def load_model(model: ModelReference) -> type[Any]:
@@ -294,10 +294,12 @@ def _failed(reference: CodeReference, source: str, error: BaseException) -> Spec
         do = f"Is {error.name} misspelt, or not installed where windrow is?"
         do += f" (A file beside the {reference.kind} can't be imported; a package can.)"
     line = _line(source, error)
-    what = f"The {reference.kind} {source} can't be imported: {type(error).__name__}: {error}" + (
-        "" if line is None else f" ({line})"
+    return SpecError(
+        f"The {reference.kind} {source} can't be imported: {type(error).__name__}: {error}"
+        + ("" if line is None else f" ({line})"),
+        "spec",
+        do,
     )
-    return SpecError(what, "spec", do)
 
 
 def _line(source: str, error: BaseException) -> str | None:

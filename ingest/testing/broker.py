@@ -212,9 +212,14 @@ class MemoryBroker:
                 _lost(tp, start, log)
             limit = log.limit(self._isolation)
             if stop > limit:
-                what = f"offsets up to {stop} were wanted, but only those below {limit} are decided"
-                do = "Wait for the open transaction to end, or for the messages."
-                raise UnreachableError(what, "read", do, tp.topic, tp.partition, start)
+                raise UnreachableError(
+                    f"offsets up to {stop} were wanted, but only those below {limit} are decided",
+                    "read",
+                    "Wait for the open transaction to end, or for the messages.",
+                    tp.topic,
+                    tp.partition,
+                    start,
+                )
             entries = log.between(start, stop, most)
             if self._isolation == "read_uncommitted":
                 entries = [replace(e, transaction=None) for e in entries]
@@ -397,24 +402,36 @@ class MemoryBroker:
 
     def _topic(self, name: str) -> _Topic:
         if name not in self._topics:
-            what = f"there is no topic {name} in cluster {self._cluster_id}"
-            raise SpecError(what, "plan", "Check the topic's name and the cluster.", name)
+            raise SpecError(
+                f"there is no topic {name} in cluster {self._cluster_id}",
+                "plan",
+                "Check the topic's name and the cluster.",
+                name,
+            )
         return self._topics[name]
 
     def _log(self, tp: TopicPartition) -> PartitionLog:
         logs = self._topic(tp.topic).logs
         if tp.partition >= len(logs):
-            what = f"topic {tp.topic} has {len(logs)} partitions"
             raise SpecError(
-                what, "plan", "Ask for a partition that exists.", tp.topic, tp.partition
+                f"topic {tp.topic} has {len(logs)} partitions",
+                "plan",
+                "Ask for a partition that exists.",
+                tp.topic,
+                tp.partition,
             )
         return logs[tp.partition]
 
 
 def _lost(tp: TopicPartition, start: int, log: PartitionLog) -> NoReturn:
-    what = f"offset {start} is wanted, but the log holds {log.start} to {log.end}"
-    do = "Retention or truncation removed the messages; they can't be read any more."
-    raise DataLossError(what, "read", do, tp.topic, tp.partition, start)
+    raise DataLossError(
+        f"offset {start} is wanted, but the log holds {log.start} to {log.end}",
+        "read",
+        "Retention or truncation removed the messages; they can't be read any more.",
+        tp.topic,
+        tp.partition,
+        start,
+    )
 
 
 class MemoryTransaction:

@@ -50,7 +50,11 @@ def _outcome(packed: bytes, split: Split) -> str:
             return outcome_of(pickle.loads(packed), split)  # pickled above  # noqa: S301
         except WorkerDiedError:
             continue
-    do = "Nothing was committed. Run the window again."
     raise UnreachableError(
-        f"The worker died {TRIES} times", "stage", do, split.topic, split.partition, split.start
+        f"The worker died {TRIES} times",
+        "stage",
+        "Nothing was committed. Run the window again.",
+        split.topic,
+        split.partition,
+        split.start,
     )

@@ -113,11 +113,15 @@ class MemoryReader:
                 if others
                 else ""
             )
-            what = (
+            raise DataLossError(
                 f"offsets from {position} to {split.stop} are wanted, but the log holds {low} to"
-                f" {high}{why}"
+                f" {high}{why}",
+                "read",
+                REMOVED,
+                split.topic,
+                split.partition,
+                position,
             )
-            raise DataLossError(what, "read", REMOVED, split.topic, split.partition, position)
 
     def _is_cut(self, split: Split, position: int, epoch: int | None) -> bool:
         """True if the log was cut off below a position that it had reached under an epoch.
@@ -175,11 +179,14 @@ def _find(name: str) -> MemoryReader:
 
 
 def _identity_error(split: Split, what: str) -> IdentityError:
-    do = (
+    return IdentityError(
+        what,
+        "read",
         "Offsets of another topic mean nothing here: go back to the old one, or see what windrow"
-        " rebase SPEC would mean."
+        " rebase SPEC would mean.",
+        split.topic,
+        split.partition,
     )
-    return IdentityError(what, "read", do, split.topic, split.partition)
 
 
 def _is_later(entry: Entry, split: Split) -> bool:

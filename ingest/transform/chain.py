@@ -25,8 +25,9 @@ def columns_after(transform: Transform, before: Columns) -> Columns:
     wrong = [*column_name_problems(columns.arrow_schema)]
     if wrong:
         what = f"{getattr(transform, 'setting', name_with_owner(transform))} can't be used: "
-        do = "Give each column another name. Nothing was read."
-        raise SpecError(what + "; ".join(wrong), "spec", do)
+        raise SpecError(
+            what + "; ".join(wrong), "spec", "Give each column another name. Nothing was read."
+        )
     return columns
 
 

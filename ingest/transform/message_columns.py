@@ -23,8 +23,11 @@ def refuse_own_column(
         SpecError: they have.
     """
     if own in {c.name for c in before.columns} | {column for _, column in metadata}:
-        what = f"{setting} can't be used: the rows have a column {own}, and so has the step itself"
-        raise SpecError(what, "spec", "Give the rows' column another name. Nothing was read.")
+        raise SpecError(
+            f"{setting} can't be used: the rows have a column {own}, and so has the step itself",
+            "spec",
+            "Give the rows' column another name. Nothing was read.",
+        )
 
 
 def beside_rows(

@@ -52,12 +52,9 @@ class Validate:
                 f" {', '.join(names)}"
             )
         if wrong:
-            what = (
-                f"The rows that come to the schema {self.model} have other columns: "
-                + "; ".join(wrong)
-            )
             raise SpecError(
-                what,
+                f"The rows that come to the schema {self.model} have other columns: "
+                + "; ".join(wrong),
                 "spec",
                 "Make the schema, or the transform before it, say the same; nothing was read.",
             )

@@ -121,8 +121,11 @@ def check(schema: AvroSchema, columns: Columns) -> None:
     """
     wrong = misfits(schema, columns)
     if wrong:
-        what = "The columns can't come from the Avro schema: " + "; ".join(wrong.values())
-        raise SpecError(what, "spec", "Fix the schema or the Avro schema; nothing was read.")
+        raise SpecError(
+            "The columns can't come from the Avro schema: " + "; ".join(wrong.values()),
+            "spec",
+            "Fix the schema or the Avro schema; nothing was read.",
+        )
 
 
 def fits(schema: AvroSchema, kind: AvroType, column: pa.DataType, epoch: str | None) -> bool:
@@ -147,12 +150,11 @@ class _Fitting:
         """Yields why a type, or a type inside it, can't become the column; nothing if it can."""
         self._seen += 1
         if self._seen > MOST_TYPES:
-            what = (
-                f"The Avro schema has more than {MOST_TYPES} types for the columns. A record in"
-                " unions counts once for each union."
-            )
             raise SpecError(
-                what, "spec", "Read fewer unions of records into columns; nothing was read."
+                f"The Avro schema has more than {MOST_TYPES} types for the columns. A record in"
+                " unions counts once for each union.",
+                "spec",
+                "Read fewer unions of records into columns; nothing was read.",
             )
         if isinstance(kind, UnionType):
             yield from self._of_union(kind, column, epoch, path)

@@ -60,12 +60,9 @@ class GivenSchema:
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            what = (
-                f"The Avro schema {path} can't be read:"
-                f" {error.strerror if isinstance(error, OSError) else 'it is not UTF-8'}"
-            )
             raise SpecError(
-                what,
+                f"The Avro schema {path} can't be read:"
+                f" {error.strerror if isinstance(error, OSError) else 'it is not UTF-8'}",
                 "spec",
                 "Name a file, relative to the spec, or write the schema into the spec.",
             ) from error

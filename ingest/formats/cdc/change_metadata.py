@@ -57,9 +57,8 @@ class Included:
             try:
                 pc.match_substring_regex(pa.array([""]), pattern or "")
             except pa.ArrowInvalid as error:
-                what = f"decode.{name}_include is not a regular expression of RE2: {error}"
                 raise SpecError(
-                    what,
+                    f"decode.{name}_include is not a regular expression of RE2: {error}",
                     "spec",
                     "Write it without backreferences and lookarounds; nothing was read.",
                 ) from error

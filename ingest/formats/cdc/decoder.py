@@ -58,15 +58,13 @@ class ChangeDecoder:
         columns = self.columns_of(load_model(self.model))
         self.included.check()
         if self.unavailable == "keep" and not self.keeps:
-            what = (
+            raise SpecError(
                 "decode.unavailable: keep needs a table whose rows can keep what a change leaves"
-                " alone, and this one can't"
-            )
-            do = (
+                " alone, and this one can't",
+                "spec",
                 "Take dead or null; or a table of Delta or PostgreSQL with a key, without version"
-                " and transform. Nothing was read."
+                " and transform. Nothing was read.",
             )
-            raise SpecError(what, "spec", do)
         inner = self.inner.now()
         metadata = replace(self, inner=inner).metadata()
         images = [
@@ -164,11 +162,12 @@ class ChangeDecoder:
         if self.primary_key and not {column.name for column in of_row.columns} & set(
             self.primary_key
         ):
-            what = (
+            raise SpecError(
                 f"The primary key has no column of the changed row: {', '.join(self.primary_key)}"
-                " come from the envelope"
+                " come from the envelope",
+                "spec",
+                "Name a column of the row in it; nothing was read.",
             )
-            raise SpecError(what, "spec", "Name a column of the row in it; nothing was read.")
         return columns
 
     def _of_envelope(self, columns: Columns) -> tuple[tuple[str, FieldPath], ...]:

@@ -159,22 +159,19 @@ class ConfluentDecoder:
         }
         wrong = [name for name, _ in self.written_with if name not in texts]
         if wrong:
-            do = "Add it to the schema, or take it out of decode.written_with; nothing was read."
-            what = (
+            raise SpecError(
                 f"decode.written_with names {', '.join(wrong)}: the schema has no such String"
-                " column without aliases and without a default"
+                " column without aliases and without a default",
+                "spec",
+                "Add it to the schema, or take it out of decode.written_with; nothing was read.",
             )
-            raise SpecError(what, "spec", do)
         if self.written_with and len(columns.columns) == len(self.written_with):
-            do = (
-                "Take one out of decode.written_with, or add the columns of the messages to the"
-                " schema; nothing was read."
-            )
             raise SpecError(
                 "decode.written_with names all columns of the value: none is left for the fields"
                 " of the messages",
                 "spec",
-                do,
+                "Take one out of decode.written_with, or add the columns of the messages to the"
+                " schema; nothing was read.",
             )
         return columns
 
@@ -436,21 +433,17 @@ class FramedBatchDecoder:
         position = (message.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
         part = self._decoder.subjects.part
         if self._decoder.unknown_id == "fail":
-            what = (
-                f"The schema registry doesn't know schema id {id_}, which a message's {part} names"
-            )
-            do = (
-                "Register the schema again under this id, or set unknown_id: dead to make its"
-                " messages dead letters. Nothing was committed."
-            )
-            raise RefusedError(what, "decode", do, *position)
-        if len(self._unknown) > _MOST_UNKNOWN:
-            what = (
-                f"Messages name more than {_MOST_UNKNOWN} schema ids that the schema registry"
-                " doesn't know"
-            )
             raise RefusedError(
-                what,
+                f"The schema registry doesn't know schema id {id_}, which a message's {part} names",
+                "decode",
+                "Register the schema again under this id, or set unknown_id: dead to make its"
+                " messages dead letters. Nothing was committed.",
+                *position,
+            )
+        if len(self._unknown) > _MOST_UNKNOWN:
+            raise RefusedError(
+                f"Messages name more than {_MOST_UNKNOWN} schema ids that the schema registry"
+                " doesn't know",
                 "decode",
                 "Check whether the topic is in another format. Nothing was committed.",
                 *position,

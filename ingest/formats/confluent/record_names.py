@@ -63,12 +63,9 @@ def record_of_subjects(
     common_names: dict[str, None] = {}
     for subject, records in subjects.items():
         if not records:
-            what = (
-                f"The schema registry has no subject {subject}, so it isn't known which record is"
-                " the rows'"
-            )
             raise SpecError(
-                what,
+                f"The schema registry has no subject {subject}, so it isn't known which record is"
+                " the rows'",
                 "decode",
                 f"Set {setting}: [NAME], with the names of the records that are rows. Nothing was"
                 " read.",
@@ -76,9 +73,8 @@ def record_of_subjects(
         common = frozenset.intersection(*records)
         if not common:
             several = ", ".join(sorted({min(names) or "no record" for names in records})[:10])
-            what = f"Subject {subject} of the schema registry has several records: {several}"
             raise SpecError(
-                what,
+                f"Subject {subject} of the schema registry has several records: {several}",
                 "decode",
                 f"Set {setting}: [NAME], with the names of those that are rows. Nothing was read.",
             )

@@ -144,8 +144,9 @@ class StrictJson:
         if len(found) < len(pairs):
             ((key, _),) = Counter(name for name, _ in pairs).most_common(1)
             name = f" `{key}`" if key in self._names else ""
-            what = f"Object holds the key{name} more than once"
-            raise RefusedValueError("duplicate_key", what, "")
+            raise RefusedValueError(
+                "duplicate_key", f"Object holds the key{name} more than once", ""
+            )
         return found
 
 

@@ -438,11 +438,12 @@ def _local_offset(local: datetime, zone: ZoneInfo, path: str) -> timedelta:
         local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1)
     )
     if first != last:
-        what = (
+        raise RefusedValueError(
+            "out_of_range",
             f"Expected a timestamp with an offset, where the clocks of {zone.key} showed it twice"
-            " or never"
+            " or never",
+            path,
         )
-        raise RefusedValueError("out_of_range", what, path)
     return first
 
 

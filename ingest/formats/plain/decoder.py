@@ -62,14 +62,11 @@ class PlainDecoder:
         columns = self.part.of(Columns.of(load_model(self.model)))
         wrong = "; ".join(self._mistakes(columns))
         if wrong:
-            do = (
-                "Fix the schema, or choose another format; columns that the key has go with"
-                " fields_include: except_key. Nothing was read."
-            )
             raise SpecError(
                 f"The schema {self.model} can't be used for format {self.format}: {wrong}",
                 "spec",
-                do,
+                "Fix the schema, or choose another format; columns that the key has go with"
+                " fields_include: except_key. Nothing was read.",
             )
         return columns
 

@@ -217,9 +217,8 @@ def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = (
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            what = f"{origin} can't be compiled: it took more than {LIMIT_SECONDS} seconds"
             raise UnreachableError(
-                what,
+                f"{origin} can't be compiled: it took more than {LIMIT_SECONDS} seconds",
                 "setup",
                 "Try again when the machine has less to do, or give a descriptor set.",
             ) from None

@@ -113,10 +113,12 @@ def reader(
     """
     wrong, gets = _readers(kind, columns, absent, truncation or Truncation(columns.finer))
     if wrong:
-        what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(
-            wrong.values()
+        raise SpecError(
+            f"The columns can't come from the message type {kind.full_name}: "
+            + "; ".join(wrong.values()),
+            "spec",
+            "Fix the schema or the message type; nothing was read.",
         )
-        raise SpecError(what, "spec", "Fix the schema or the message type; nothing was read.")
     return _checked(
         kind,
         [c.name for c in columns.columns],

@@ -57,8 +57,9 @@ def text_of(message: bytes, language: str) -> str:
             "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", ""
         ) from None
     if text.startswith(_BYTE_ORDER_MARK):
-        what = f"Expected {language}, got a byte-order mark"
-        raise RefusedValueError(f"not_{language.lower()}", what, "")
+        raise RefusedValueError(
+            f"not_{language.lower()}", f"Expected {language}, got a byte-order mark", ""
+        )
     return text
 
 

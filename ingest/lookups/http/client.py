@@ -96,9 +96,11 @@ def context_of(tls: Certificates) -> ssl.SSLContext:
         if certificate is not None:  # without a password nobody is asked for one
             context.load_cert_chain(certificate, key, password)
     except OSError as error:
-        what = f"The files of from.tls can't be used: {error.strerror or type(error).__name__}"
-        do = "See that ca, certificate and key are where tasks run, and belong together."
-        raise SpecError(what, "setup", do) from None
+        raise SpecError(
+            f"The files of from.tls can't be used: {error.strerror or type(error).__name__}",
+            "setup",
+            "See that ca, certificate and key are where tasks run, and belong together.",
+        ) from None
     return context
 
 
@@ -173,9 +175,11 @@ class Client:
             return repeated(once, worth, math.inf), tries
         except AgainError as failed:
             self._failed = failed.args[0]
-            what = f"{self._origin} gives no answer that can be used: {self._failed}"
-            do = "Nothing was committed. Run the window again when the service is up."
-            raise UnreachableError(what, "setup", do) from None
+            raise UnreachableError(
+                f"{self._origin} gives no answer that can be used: {self._failed}",
+                "setup",
+                "Nothing was committed. Run the window again when the service is up.",
+            ) from None
 
     def _take_turn(self) -> None:
         """Waits until the rate, and what the service asked for, allow another request.
@@ -217,8 +221,11 @@ class Client:
                         return response.status, None
                 return response.status, bytes(found)
         except httpcore2.LocalProtocolError:
-            do = "Check their names, and their values for line breaks and spaces at an end."
-            raise SpecError(f"from.headers can't be sent to {self._origin}", "setup", do) from None
+            raise SpecError(
+                f"from.headers can't be sent to {self._origin}",
+                "setup",
+                "Check their names, and their values for line breaks and spaces at an end.",
+            ) from None
         except (*_NETWORK, httpcore2.ProtocolError, OSError) as error:
             raise AgainError(reason_of(error), 0) from None
 

@@ -62,8 +62,11 @@ class Lookup:
         source, rows = self._source_schema, before.arrow_schema
         wrong = self._wrong(rows, source)
         if wrong:
-            what = f"{self.setting} can't be used: " + "; ".join(wrong)
-            raise SpecError(what, "spec", f"{self.source.identity} is asked. Nothing was read.")
+            raise SpecError(
+                f"{self.setting} can't be used: " + "; ".join(wrong),
+                "spec",
+                f"{self.source.identity} is asked. Nothing was read.",
+            )
         added = (Column(to, kind, nullable=True) for to, kind in self.added(source).items())
         return replace(before, columns=(*before.columns, *added))
 
@@ -124,8 +127,11 @@ class Lookup:
         source = self._source_schema
         lost = [of for of in self._asked if source.names.count(of) != 1]
         if lost:
-            what = f"{self.name} has no column {', '.join(lost)} any more, or several"
-            raise SpecError(what, "setup", f"{self.setting} asks for it. Nothing was read.")
+            raise SpecError(
+                f"{self.name} has no column {', '.join(lost)} any more, or several",
+                "setup",
+                f"{self.setting} asks for it. Nothing was read.",
+            )
         return pa.schema([source.field(of) for of in self._asked])
 
     @cached_property
@@ -220,9 +226,11 @@ class LookupStep:
 
     def _too_large(self, rows: int) -> SpecError:
         """The error about answers that don't fit beside a batch."""
-        what = f"What {self._lookup.name} gives is too large for a batch of {rows} rows"
-        do = "Decode fewer messages at once (source.tuning.batch_messages)."
-        return SpecError(what, "validate", do)
+        return SpecError(
+            f"What {self._lookup.name} gives is too large for a batch of {rows} rows",
+            "validate",
+            "Decode fewer messages at once (source.tuning.batch_messages).",
+        )
 
 
 class _ByKey(LookupStep):
@@ -322,9 +330,11 @@ class _ByKey(LookupStep):
             row_of[of[of >= 0]] = -2 - self._reasons.index(reason)
         self._rows = pa.concat_tables([self._rows, rows]).combine_chunks()
         if self._rows.nbytes > MOST_BYTES:
-            what = f"The answers of {self._lookup.name} take more than {MOST_BYTES >> 20} MiB"
-            do = "Take fewer columns, or make splits smaller (source.split_records)."
-            raise SpecError(what, "validate", do)
+            raise SpecError(
+                f"The answers of {self._lookup.name} take more than {MOST_BYTES >> 20} MiB",
+                "validate",
+                "Take fewer columns, or make splits smaller (source.split_records).",
+            )
         added = row_of[len(self._row_of) :]
         at, self._row_of = pa.array(added, mask=added < 0), row_of
         taken = {to: _one(self._rows[of].take(at)) for of, to in self._lookup.take}

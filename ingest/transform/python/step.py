@@ -69,8 +69,11 @@ class Python:
         if other:
             what = f"The schema of {self.setting} has {', '.join(other)} of sink.primary_key"
             what += " otherwise than the rows before it"
-            do = "Messages delete and replace rows by it: a step passes it on. Nothing was read."
-            raise SpecError(what, "spec", do)
+            raise SpecError(
+                what,
+                "spec",
+                "Messages delete and replace rows by it: a step passes it on. Nothing was read.",
+            )
         return _nullable(given)
 
     def open(self) -> Apply:
@@ -273,9 +276,11 @@ def _batch_of(function: FunctionReference) -> type[pl.DataFrame | pa.RecordBatch
     except Exception as error:  # a name that isn't there, or no function of Python's  # noqa: BLE001
         why = f" ({type(error).__name__}: {error})"
     if hint not in {pl.DataFrame, pa.RecordBatch}:
-        what = f"{function} doesn't say which batch it takes{why}"
-        do = "Annotate its parameter with polars.DataFrame or pyarrow.RecordBatch."
-        raise SpecError(what, "spec", do)
+        raise SpecError(
+            f"{function} doesn't say which batch it takes{why}",
+            "spec",
+            "Annotate its parameter with polars.DataFrame or pyarrow.RecordBatch.",
+        )
     found: type[pl.DataFrame | pa.RecordBatch] = hint
     return found
 

@@ -115,8 +115,11 @@ class Sql:
         try:
             return read_select(self.query, names, [name for _, name in self.metadata], self.setting)
         except RecursionError:
-            what = f"{self.setting} can't be used: it is nested too deeply"
-            raise SpecError(what, "spec", "Take it apart into steps. Nothing was read.") from None
+            raise SpecError(
+                f"{self.setting} can't be used: it is nested too deeply",
+                "spec",
+                "Take it apart into steps. Nothing was read.",
+            ) from None
 
     def _refuse_keys(self, select: Select) -> None:
         """Checks that messages still say which row of the table is theirs."""
@@ -171,8 +174,11 @@ class Sql:
             asked.fetchall()  # what fails without a row fails for every row
         except duckdb.Error as error:
             place = self._place_of_mistake(con, select)
-            what = f"{self.setting} can't be used: {str(error).splitlines()[0]}{place}"
-            raise SpecError(what, "spec", "Fix the SELECT. Nothing was read.") from None
+            raise SpecError(
+                f"{self.setting} can't be used: {str(error).splitlines()[0]}{place}",
+                "spec",
+                "Fix the SELECT. Nothing was read.",
+            ) from None
         types, wrong = {}, []
         if conditions and found[0].id != "boolean":
             wrong.append(f"WHERE is {found[0]}, and no condition")
@@ -182,8 +188,11 @@ class Sql:
             except UnsupportedTypeError as error:
                 wrong.append(f"{output.name} is {kind}: {error}")
         if wrong:
-            what = f"{self.setting} can't be used: " + "; ".join(wrong)
-            raise SpecError(what, "spec", "Fix the SELECT. Nothing was read.")
+            raise SpecError(
+                f"{self.setting} can't be used: " + "; ".join(wrong),
+                "spec",
+                "Fix the SELECT. Nothing was read.",
+            )
         return types
 
     def _place_of_mistake(self, con: duckdb.DuckDBPyConnection, select: Select) -> str:
@@ -239,8 +248,11 @@ class _Step:
             raise self._too_large(decoded.rows) from None
 
     def _too_large(self, rows: pa.Table | pa.RecordBatch) -> SpecError:
-        what = f"What {self._sql.setting} makes of {rows.num_rows} rows is too large for a batch"
-        return SpecError(what, "validate", _FEWER)
+        return SpecError(
+            f"What {self._sql.setting} makes of {rows.num_rows} rows is too large for a batch",
+            "validate",
+            _FEWER,
+        )
 
     def _made(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         if not self._parts:
@@ -317,14 +329,19 @@ class _Step:
         try:
             return self._con.sql(query).to_arrow_table().combine_chunks()
         except duckdb.InterruptException:
-            what = f"{self._sql.setting} took longer than {SECONDS} s for {rows.num_rows} rows"
-            do = "Nothing was committed. Make the SELECT simpler; a spark step may take its time."
-            raise SpecError(what, "validate", do) from None
+            raise SpecError(
+                f"{self._sql.setting} took longer than {SECONDS} s for {rows.num_rows} rows",
+                "validate",
+                "Nothing was committed. Make the SELECT simpler; a spark step may take its time.",
+            ) from None
         except (duckdb.FatalException, duckdb.InternalException) as error:
             raise broken(error) from error
         except duckdb.OutOfMemoryException:
-            what = f"{self._sql.setting} found no memory for what {rows.num_rows} rows become"
-            raise SpecError(what, "validate", _FEWER) from None
+            raise SpecError(
+                f"{self._sql.setting} found no memory for what {rows.num_rows} rows become",
+                "validate",
+                _FEWER,
+            ) from None
         finally:
             timer.cancel()
 
