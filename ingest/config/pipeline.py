@@ -183,16 +183,6 @@ class PipelineSpec(Section):
                 ),
             )
         clusters = section_of(written, "named_clusters")
-        yield from _loops(
-            source,
-            section_of(written, "dead_letters"),
-            "dead_letters",
-            clusters,
-            "its dead letters would come back",
-        )
-        yield from _loops(
-            source, section_of(written, "sink"), "sink", clusters, "what it writes would come back"
-        )
         yield from _registry_mistakes(
             source, section_of(written, "decode"), section_of(written, "sink"), clusters
         )
@@ -436,54 +426,6 @@ def _delete_mistakes(
                 " value deletes its row"
             ),
         )
-
-
-def _loops(
-    source: Mapping[str, Any],
-    written: Mapping[str, Any],
-    section: str,
-    named_clusters: Mapping[str, Any],
-    what: str,
-) -> Iterator[tuple[SettingPath, str]]:
-    """Refuses to write to a topic that the pipeline reads.
-
-    The pipeline would read again what it has written, without end.
-    """
-    named, pattern = source.get("topic"), source.get("topic_pattern")
-    read = (
-        [named] if isinstance(named, str) else [*names_in(named), *section_of(source, "partitions")]
-    )
-    read_at, written_at = _addresses(source, named_clusters), _addresses(written, named_clusters)
-    if written_at and written_at.isdisjoint(read_at):
-        return
-    topics = [(name, written.get(name)) for name in ("topic", "control_topic")]
-    topics += [("topics", name) for name in names_in(written.get("topics"))]
-    for setting, topic in topics:
-        if isinstance(topic, str) and (topic in read or _matches(pattern, topic)):
-            yield (section, setting), f"{topic} is read by this pipeline: {what}"
-
-
-def _addresses(section: Mapping[str, Any], named_clusters: Mapping[str, Any]) -> set[str]:
-    """Returns the addresses of the cluster that a section names or has.
-
-    Two clusters that share an address are one.
-    """
-    named = named_clusters.get(str(section.get("cluster")))
-    servers = (
-        named.bootstrap_servers
-        if isinstance(named, ClusterSpec)
-        else section.get("bootstrap_servers")
-    )
-    return (
-        {address.strip() for address in servers.split(",")} if isinstance(servers, str) else set()
-    )
-
-
-def _matches(pattern: object, topic: str) -> bool:
-    try:
-        return isinstance(pattern, str) and re.fullmatch(pattern, topic) is not None
-    except (re.error, OverflowError, RecursionError):  # reported by the setting itself
-        return False
 
 
 def _registry_mistakes(

@@ -110,7 +110,7 @@ def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
 def _refuse_loop(pipeline: Pipeline) -> None:
     """Checks by the ids of clusters that the pipeline doesn't read a topic that it writes.
 
-    The spec's own check compares addresses, of which one cluster may have several.
+    One cluster may have several addresses.
 
     Raises:
         SpecError: it would read again what it has written, without end.
@@ -123,9 +123,12 @@ def _refuse_loop(pipeline: Pipeline) -> None:
     for section, cluster_id, names in writers:
         read = [n for n in names if n in listed or selects(selection, TopicPartition(n, 0))]
         if read and cluster_id() == pipeline.broker.cluster_id():
-            what = f"{read[0]} is read by this pipeline, and {section} writes to it"
-            do = f"Both addresses lead to one cluster: name another topic under {section}."
-            raise SpecError(what, "setup", do)
+            raise SpecError(
+                f"{read[0]} is read by this pipeline, and {section} writes to it",
+                "setup",
+                "It would read again what it has written, without end. Name another topic under"
+                f" {section}.",
+            )
 
 
 def refuse_unusable_table(pipeline: Pipeline) -> Sequence[str]:

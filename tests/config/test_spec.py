@@ -833,7 +833,6 @@ def test_a_key_beside_the_value(folder: Path) -> None:
     [
         ({}, "dead_letters.topic: is missing"),
         ({"topic": "a b"}, "dead_letters.topic: must be a topic name"),
-        ({"topic": "shop.orders"}, "dead_letters.topic: shop.orders is read by this pipeline"),
         (
             {"topic": "d", "client": {"security.protocol": "SSL"}},
             "dead_letters.client: goes with cluster or bootstrap_servers",
@@ -958,48 +957,6 @@ def test_what_a_function_of_sparks_goes_with(
         )
     assert said in str(caught.value)
     assert "must not be empty" not in str(caught.value)  # of a list whose only step is wrong
-
-
-def test_which_topics_would_come_back(folder: Path) -> None:
-    """By a list, by a pattern, by partitions; a topic of that name on another cluster
-    is another one.
-    """
-    dead, source = {"topic": "shop.a"}, {"bootstrap_servers": "a:1"}
-    for selected in (
-        {"topic": ["shop.b", "shop.a"]},
-        {"topic_pattern": "shop[.].*"},
-        {"partitions": {"shop.a": [0]}},
-    ):
-        with pytest.raises(SpecError, match="its dead letters would come back"):
-            parse_spec(
-                {**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": dead}, folder
-            )
-        other = {**dead, "bootstrap_servers": "b:1", "client": {"security.protocol": "SSL"}}
-        found = parse_spec(
-            {**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": other}, folder
-        )
-        assert found.dead_cluster == ClusterSpec(
-            bootstrap_servers="b:1", client={"security.protocol": "SSL"}
-        )
-    assert parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder).dead_cluster is None
-
-
-def test_a_cluster_that_is_told_again_is_the_same(folder: Path) -> None:
-    """One address that both have is enough, however source and dead letters name their cluster."""
-    (folder / "windrow.yaml").write_text(
-        "clusters: {main: {bootstrap_servers: 'a:1, b:1'}, also: {bootstrap_servers: 'b:1,c:1'}}"
-    )
-    for cluster in ({"bootstrap_servers": "a:1,b:1"}, {"cluster": "main"}):
-        for dead in ({"bootstrap_servers": "b:1,c:1"}, {"cluster": "also"}, {"cluster": "main"}):
-            with pytest.raises(SpecError, match="its dead letters would come back"):
-                parse_spec(
-                    {
-                        **GOOD_ATTRIBUTES,
-                        "source": {**cluster, "topic": "shop.a"},
-                        "dead_letters": {**dead, "topic": "shop.a"},
-                    },
-                    folder,
-                )
 
 
 def test_every_stage_has_limits(folder: Path) -> None:
