@@ -83,9 +83,8 @@ class Spark(LazyPySparkResource):
             self._connected = ConnectedSpark(address)
         return self._connected
 
-    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+    def teardown_after_execution(self, _context: dg.InitResourceContext) -> None:
         """Stops Spark if this run started it."""
-        del context
         if self._own is not None:
             self._own.stop()
             self._own = None

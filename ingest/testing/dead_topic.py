@@ -37,8 +37,7 @@ class MemoryDeadTopic:
                 f"There is no topic {self._name} for dead letters", "setup", "Create it."
             )
 
-    def publish(self, window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:
-        del window
+    def publish(self, _window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:
         self.refuse_unwritable()
         self.publications += 1
         self.letters += [letter for batch in dead_letters for letter in batch.to_pylist()]

@@ -140,8 +140,7 @@ class MemoryStore:
     def check_write(self) -> None:
         """Accepts all writes."""
 
-    def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        del columns
+    def ensure(self, _columns: pa.Schema, owner: TableOwner) -> None:
         with self._lock:
             if self.content is None:
                 self.content = MemoryContent(owner)
@@ -211,8 +210,7 @@ class MemoryState:
     def size(self) -> None:
         """The size is unknown."""
 
-    def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        del columns
+    def column_changes(self, _columns: pa.Schema) -> Sequence[str]:
         return ()
 
     def scan(
@@ -226,9 +224,8 @@ class MemoryState:
         )
         return (batch for pieces in kept for piece in pieces for batch in piece.to_batches())
 
-    def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
+    def unneeded(self, _listed: Iterable[ListedFile], _cutoff: int) -> dict[str, int]:
         """Nothing: staged rows aren't files."""
-        del listed, cutoff
         return {}
 
     def put(self, change: TableChange) -> Answer:

@@ -63,19 +63,17 @@ class AvroPass(OnePass):
         super().__init__(self._program.nodes, ITEMS, PASS, ENTRIES_CODE, symbols)
         self._noted = IGNORING if ignored_fields(schema, columns) else TAKEN
 
-    def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
-        del longest
+    def _scan(self, data: Any, begins: Any, ends: Any, _longest: int, mask: Any) -> None:
         own = self._program.begin, self._program.numbers, self.state, self.entries, self.keys
         PASS.scan(data, begins, ends, *own, mask)
         mask *= self._noted
 
-    def _most_entries(self, size: int, messages: int) -> int:
+    def _most_entries(self, size: int, _messages: int) -> int:
         """Returns the most entries that the messages can have.
 
         A byte of the messages is the first byte of at most one value, which has at most
         two entries of its own; the structs that begin at the byte have one entry each.
         """
-        del messages
         return (size + 1) * (2 + self._program.nested)
 
     def _room_for_keys(self, longest: int) -> int:

@@ -208,9 +208,8 @@ class ConfluentDecoder:
     def with_schemas(self, known: Sequence[WriterSchema]) -> ConfluentDecoder:
         return replace(self, known=tuple(known)) if self.payloads.kind is not None else self
 
-    def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
+    def schema_ids(self, messages: pa.RecordBatch, _stages: pa.StringArray) -> pa.StringArray:
         """Reads the ids from the frames, whichever stage refused the messages."""
-        del stages
         return schema_ids(messages, self.subjects.header, paths=self.payloads.paths)
 
     def open(self) -> Decode:

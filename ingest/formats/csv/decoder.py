@@ -88,12 +88,10 @@ class CsvPass(OnePass):
             len(fields),
         )
 
-    def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
-        del longest
+    def _scan(self, data: Any, begins: Any, ends: Any, _longest: int, mask: Any) -> None:
         PASS.scan(data, begins, ends, *self._own, self.state, self.entries, mask)
 
-    def _most_entries(self, size: int, messages: int) -> int:
-        del size
+    def _most_entries(self, _size: int, messages: int) -> int:
         return self._width * messages
 
 

@@ -75,19 +75,17 @@ class ProtobufPass(OnePass):
         )
         self._widest = 2 if any(node.kind == WIDE for node in tables.nodes) else 1
 
-    def _scan(self, data: Any, begins: Any, ends: Any, longest: int, mask: Any) -> None:
-        del longest
+    def _scan(self, data: Any, begins: Any, ends: Any, _longest: int, mask: Any) -> None:
         tables = self._tables
         own = tables.root, tables.inner_spaces, tables.numbers, self.state, self.entries, self.keys
         PASS.scan(data, begins, ends, *own, mask)
 
-    def _most_entries(self, size: int, messages: int) -> int:
+    def _most_entries(self, size: int, _messages: int) -> int:
         """Returns the most entries that the messages can have.
 
         An item of a list has at least one byte, any other value at least two. The length
         of a list is written for each of its fields, which have at least two bytes.
         """
-        del messages
         return self._widest * size + size + 2
 
     def _room_for_keys(self, longest: int) -> int:

@@ -137,9 +137,8 @@ class OnePass(ABC):
     def _most_entries(self, size: int, messages: int) -> int:
         """Most entries for so many messages of so many bytes in all."""
 
-    def _room_for_keys(self, longest: int) -> int:
+    def _room_for_keys(self, _longest: int) -> int:
         """Places in the table of keys for a message of so many bytes."""
-        del longest
         return 0
 
 

@@ -74,9 +74,8 @@ class HttpSource:
     def version(self) -> str:
         return ""
 
-    def held(self, version: str, tasks: int) -> AbstractContextManager[str]:
+    def held(self, _version: str, tasks: int) -> AbstractContextManager[str]:
         """Gives the number of tasks, which share the rate."""
-        del version
         return nullcontext(str(tasks))
 
     def schema(self) -> pa.Schema:

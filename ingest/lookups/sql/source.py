@@ -76,13 +76,12 @@ class SqlSource:
         return ""
 
     @contextmanager
-    def held(self, version: str, tasks: int) -> Iterator[str]:
+    def held(self, _version: str, _tasks: int) -> Iterator[str]:
         """Holds one state of a PostgreSQL database for all tasks: yields its snapshot's name.
 
         Tasks join it as PostgreSQL documents under "Snapshot Synchronization Functions". MySQL
         and SQLite have none to share.
         """
-        del version, tasks
         if self._dialect != "postgresql":
             yield ""
             return

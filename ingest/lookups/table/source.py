@@ -54,8 +54,7 @@ class TableSource:
     def version(self) -> str:
         return self.snapshots.newest()
 
-    def held(self, version: str, tasks: int) -> AbstractContextManager[str]:
-        del tasks
+    def held(self, version: str, _tasks: int) -> AbstractContextManager[str]:
         return nullcontext(version)
 
     def schema(self) -> pa.Schema:
