@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.transform.lookup.key_index import KeyIndex
+from windrow.ingest.transform.lookup.step import KeyIndex
 
 _FEW: dict[Any, list[Any]] = {
     pl.String: ["", "a", "ä", "a customer whose key is long"],

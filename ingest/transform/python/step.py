@@ -26,9 +26,8 @@ from windrow.ingest.schema.user_code import (
     load_function,
     load_model,
 )
-from windrow.ingest.transform.left_out import with_deletes
-from windrow.ingest.transform.message_columns import beside_rows, refuse_own_column
 from windrow.ingest.transform.rules import frame_of
+from windrow.ingest.transform.step_rows import beside_rows, refuse_own_column, with_deletes
 from windrow.ingest.waiting import waiting_for
 
 ROW = "_row"

@@ -26,8 +26,6 @@ from windrow.ingest.schema.calendar import rows_beyond
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
 from windrow.ingest.schema.metadata_types import TYPES
-from windrow.ingest.transform.left_out import with_deletes
-from windrow.ingest.transform.message_columns import beside_rows, refuse_own_column
 from windrow.ingest.transform.sql.select import (
     ROWS,
     Select,
@@ -39,7 +37,14 @@ from windrow.ingest.transform.sql.select import (
     query_of,
     read_select,
 )
-from windrow.ingest.transform.unavailable import Asked, answerable, marked
+from windrow.ingest.transform.step_rows import (
+    Asked,
+    answerable,
+    beside_rows,
+    marked,
+    refuse_own_column,
+    with_deletes,
+)
 
 SECONDS = 60
 """The longest that a SELECT may take for one batch."""

@@ -1,8 +1,13 @@
-"""Columns that a message left unchanged (`Decoded.unavailable`), for steps that read them."""
+"""What several kinds of steps do with decoded rows.
+
+Metadata columns stand beside rows for steps that read them. In a table with a primary key, a row
+that a step leaves out deletes its key. A column that a message left unchanged
+(`Decoded.unavailable`) can't be read by a step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +16,75 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import RULES, Decoded, Deletes, Refusal
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.messages import for_rows
+from windrow.ingest.schema.metadata_arrays import columns as metadata_columns
+from windrow.ingest.schema.metadata_types import TYPES
+
+
+def refuse_own_column(
+    own: str, before: Columns, metadata: Iterable[tuple[str, str]], setting: str
+) -> None:
+    """Refuses rows that have a step's own column already, or a metadata column of its name.
+
+    Raises:
+        SpecError: they have.
+    """
+    if own in {c.name for c in before.columns} | {column for _, column in metadata}:
+        raise SpecError(
+            f"{setting} can't be used: the rows have a column {own}, and so has the step itself",
+            "spec",
+            "Give the rows' column another name. Nothing was read.",
+        )
+
+
+def beside_rows(
+    names: Mapping[str, str], decoded: Decoded, messages: pa.RecordBatch
+) -> dict[str, pa.Array]:
+    """The columns of some metadata (name -> column), one value for each row."""
+    if not names:
+        return {}
+    arrays = metadata_columns(names, for_rows(messages, decoded.row_index), "")
+    return {
+        column: array.cast(TYPES[name])
+        for (name, column), array in zip(names.items(), arrays, strict=True)
+    }
+
+
+def with_deletes(
+    decoded: Decoded, made_from: npt.NDArray[np.int64], primary_key: tuple[str, ...]
+) -> tuple[Decoded, npt.NDArray[np.bool_]]:
+    """Adds deletes of the keys of the rows that are left out.
+
+    `made_from`: the rows that are kept, ascending.
+
+    Returns:
+        The result with them, and which of the rows that are kept stay. Of one message,
+        deletes come before rows; so a row is dropped if a later row of its message, of the
+        same key, is left out.
+    """
+    left_out = np.ones(decoded.rows.num_rows, np.bool_)
+    left_out[made_from] = False
+    keys = decoded.rows.select(list(primary_key))
+    index = decoded.row_index.to_numpy()
+    stays = np.ones(len(made_from), np.bool_)
+    again = np.flatnonzero(np.isin(index[made_from], index[left_out]))
+    if len(again):
+        lost = np.flatnonzero(left_out)
+        last = {
+            (index[row], *key.values()): row
+            for row, key in zip(lost, keys.take(pa.array(lost)).to_pylist(), strict=True)
+        }
+        for at in again:
+            row = made_from[at]
+            key = keys.slice(row, 1).to_pylist()[0]
+            stays[at] = last.get((index[row], *key.values()), -1) < row
+    chosen = pa.array(left_out)
+    mine = Deletes(keys.filter(chosen), decoded.row_index.filter(chosen))
+    merged = mine if decoded.deletes is None else decoded.deletes.merged(mine)
+    return replace(decoded, deletes=merged), stays
 
 
 class Asked(NamedTuple):
