@@ -16,7 +16,7 @@ from windrow.ingest.admin.dead_replay import (
 )
 from windrow.ingest.admin.edit_function import load_edit
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import one_by_one, pass_over_refused, run
 

@@ -36,7 +36,7 @@ from windrow.assets.reporting import (
 from windrow.assets.schedule import hours_tags
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import all_refused, pass_over_refused, run_windows

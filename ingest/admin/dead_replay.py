@@ -31,7 +31,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.instants import in_utc
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.model.plan import Split
+from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.model.receipt import (
     Checksums,
     Committed,
@@ -39,10 +39,10 @@ from windrow.ingest.model.receipt import (
     DeadReplay,
     Receipt,
     SplitCounts,
+    Staged,
+    Staging,
 )
 from windrow.ingest.model.refusal_summary import Refusals, RefusedAt
-from windrow.ingest.model.staged_split import Staged, Staging
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import Decode, Decoded, checked_verdict
 from windrow.ingest.ports.lookup import pinned

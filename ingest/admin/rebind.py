@@ -14,8 +14,8 @@ import msgspec
 
 from windrow.ingest.errors import OwnerError, SpecError, counted
 from windrow.ingest.model.owner import refuse_other_owner
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.runner.context import Pipeline
 

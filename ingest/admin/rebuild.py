@@ -15,9 +15,8 @@ from itertools import pairwise
 import msgspec
 
 from windrow.ingest.errors import IdentityError, OwnerError, SpecError
-from windrow.ingest.model.boundary import Boundary, Mark
+from windrow.ingest.model.boundary import Boundary, Label, Mark, label_text
 from windrow.ingest.model.grid import batch_at
-from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.owner import LEDGER_ANEW, TableOwner
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Receipt

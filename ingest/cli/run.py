@@ -19,7 +19,7 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec, windows_named
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.due import requested_windows

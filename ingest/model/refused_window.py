@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 
 
 class RefusedWindow(msgspec.Struct, frozen=True):

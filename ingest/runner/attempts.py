@@ -11,13 +11,11 @@ from functools import cache
 
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.model import grid as grids
-from windrow.ingest.model.label import label_text
+from windrow.ingest.model.boundary import label_text
 from windrow.ingest.model.lookup import Pin
-from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.receipt import Committed
+from windrow.ingest.model.plan import Plan, Split, Window
+from windrow.ingest.model.receipt import Committed, Staged
 from windrow.ingest.model.source import OnLoss
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import DataFrameEngine
 from windrow.ingest.ports.lookup import pinned, sources_of
 from windrow.ingest.ports.reader import ReadPlan

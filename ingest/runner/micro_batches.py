@@ -31,9 +31,8 @@ import msgspec
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import GridError, refusing_all
-from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.boundary import Boundary, TopicPartition, number_of
 from windrow.ingest.model.grid import batch_at
-from windrow.ingest.model.label import number_of
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.tiling import clamped
 from windrow.ingest.runner.context import Pipeline, Request, Result

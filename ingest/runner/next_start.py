@@ -8,8 +8,8 @@ here, and never from the end of the one before.
 from __future__ import annotations
 
 from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.ledger import Ledger
 
 

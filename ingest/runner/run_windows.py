@@ -38,13 +38,10 @@ from windrow.ingest.errors import (
     counted,
 )
 from windrow.ingest.model import grid as grids
-from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.model.label import instant
-from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.receipt import Committed, Counts, Receipt
+from windrow.ingest.model.boundary import Boundary, instant
+from windrow.ingest.model.plan import Plan, Window
+from windrow.ingest.model.receipt import Committed, Counts, Receipt, Staged
 from windrow.ingest.model.source import selection_text, selects
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Done, ShowsProgress, Unknown
 from windrow.ingest.runner.accounting import (
     held_back,

@@ -14,8 +14,7 @@ import msgspec
 
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import IdentityError, NotClosedError, SpecError, first_few
-from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import Boundary, instant
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import AtTime, FrozenStop, Given, Source, selects
 from windrow.ingest.ports.ledger import Ledger

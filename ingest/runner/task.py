@@ -21,9 +21,8 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged, Staging
 from windrow.ingest.model.refusal_summary import Refusals
-from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import SCHEMA, Decoded, Decoder, Refusal, checked_verdict

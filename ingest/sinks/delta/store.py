@@ -24,8 +24,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.checksum import row_hashes, total
 from windrow.ingest.schema.metadata_types import fields

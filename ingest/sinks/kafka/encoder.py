@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.calendar import WHAT, without_text
 from windrow.ingest.schema.primary_key import PrimaryKey

@@ -14,8 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.model.plan import Split
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.schema.checksum import checksum, checksums, text
 from windrow.ingest.sinks.file_stager import FileStager, GrowingFile, RowLayout
 from windrow.ingest.sinks.filesystem import Place

@@ -22,8 +22,7 @@ from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, sink_at
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.kafka.producers import MESSAGE_BYTES, ProducerError, TransactionalProducer
-from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts, Staged
 from windrow.ingest.ports.sink import Delivered, Done
 from windrow.ingest.sinks.kafka import control_records, send, store, topics, transactions
 from windrow.ingest.sinks.kafka.control_records import ControlState
