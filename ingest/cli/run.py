@@ -32,7 +32,7 @@ from windrow.ingest.runner.run_windows import (
     run_windows,
     stop_at_refused,
 )
-from windrow.ingest.runner.stop import DONE, still_to_come
+from windrow.ingest.runner.start_and_stop import DONE, still_to_come
 
 REDRAWN_SECONDS = 0.5
 """Seconds between two drawings of a bar."""

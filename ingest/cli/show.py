@@ -15,7 +15,7 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import windows_named
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.runner.ownership import refuse_other_table
-from windrow.ingest.runner.stop import DONE
+from windrow.ingest.runner.start_and_stop import DONE
 
 
 class ShownWindows(msgspec.Struct):

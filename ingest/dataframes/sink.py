@@ -67,7 +67,7 @@ METADATA = dict(
 """The columns that each row gets.
 
 They are the writer's id, the partition of the DataFrame, the row in it, and the batch: the origin
-of its message (`ingest.sinks.kafka.origin`).
+of its message (`ingest.sinks.kafka.encoder`).
 """
 
 

@@ -129,3 +129,18 @@ def covered(plan: Plan) -> tuple[Covered, ...]:
     """The ranges of a plan's splits, by topic id."""
     ids = {t.topic: t.topic_id for t in plan.stop.topics}
     return tuple(Covered(ids[s.topic], s.partition, s.start, s.stop) for s in plan.splits)
+
+
+class RefusedWindow(msgspec.Struct, frozen=True):
+    """A record of the ledger: a window was refused for its data. Its next commit removes it.
+
+    `plan`: the digest of the window's plan, empty if none was frozen. `schema`: the digest of
+    what decides which messages are refused (`runner.due.schema_digest`). `code`: windrow's
+    version. The refusal counts as long as all three are the same.
+    """
+
+    window: Window
+    plan: str
+    schema: str
+    code: str
+    at: datetime

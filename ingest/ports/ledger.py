@@ -12,9 +12,8 @@ from typing import Protocol
 from windrow.ingest.model.boundary import Boundary, Label
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.pause import Pause
-from windrow.ingest.model.plan import Plan, Window
+from windrow.ingest.model.plan import Plan, RefusedWindow, Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.refused_window import RefusedWindow
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.writer_schema import WriterSchema
 

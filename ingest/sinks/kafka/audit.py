@@ -39,8 +39,7 @@ from windrow.ingest.sinks.kafka.control_records import (
     receipt_records,
 )
 from windrow.ingest.sinks.kafka.control_topic import arrived, headers_of
-from windrow.ingest.sinks.kafka.encoder import HEADER
-from windrow.ingest.sinks.kafka.origin import Origin, origin_of
+from windrow.ingest.sinks.kafka.encoder import HEADER, Origin, origin_of
 from windrow.ingest.sinks.kafka.store import write_records
 from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.topics import DO_MADE_ANEW, Readable
