@@ -36,9 +36,9 @@ from windrow.ingest.admin.retention_margin import retention_margin
 from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import WindrowError, counted, with_spec
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.tiling import stop_start_difference
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.context import Pipeline
 

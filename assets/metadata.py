@@ -23,12 +23,11 @@ from windrow.assets.summary import summary
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import with_spec
-from windrow.ingest.model.boundary import HOW_WORDS, Mark, TopicPartition
+from windrow.ingest.model.boundary import HOW_WORDS, Mark, TopicPartition, label_text
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.label import label_text
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt, SplitCounts
 from windrow.ingest.model.tiling import between
-from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Result
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.source.enumerator.completeness import WindowState

@@ -16,6 +16,7 @@ from windrow.assets.names import batches_name
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows, in_time
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import label_text
 from windrow.ingest.model.grid import (
     after,
     batch_at,
@@ -23,8 +24,7 @@ from windrow.ingest.model.grid import (
     labels_between,
     window_at,
 )
-from windrow.ingest.model.label import label_text
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 
 OFTEN = "*/5 * * * *"
 """The schedule's cron expression if none describes the windows' ends + delay."""

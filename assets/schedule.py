@@ -18,14 +18,14 @@ from windrow.assets.partitions import crons_of, key_ranges, partition_key, windo
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches, in_time
 from windrow.ingest.errors import PausedError, WindrowError, counted, first_few, with_spec
+from windrow.ingest.model.boundary import instant, label_text
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.label import instant, label_text
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.source import Initializer
-from windrow.ingest.model.window import Window
 from windrow.ingest.runner.due import OLDER, closed_windows, due, refused_windows
 from windrow.ingest.runner.micro_batches import number_cut, preview_next
 from windrow.ingest.runner.ownership import refuse_paused
-from windrow.ingest.runner.stop import DONE
+from windrow.ingest.runner.start_and_stop import DONE
 
 OBSERVED = "*/15 * * * *"
 """The cron expression of the schedules that observe topics."""

@@ -41,7 +41,7 @@ from windrow.ingest.admin.dead_replay import (
 from windrow.ingest.admin.edit_function import load_edit
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import (

@@ -16,9 +16,8 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.settings_file import refusal, validated
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.allowed_properties import ALLOWED
-from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.source import Isolation, Topics
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.freezing import enumerate_splits

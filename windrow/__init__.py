@@ -36,9 +36,8 @@ if TYPE_CHECKING:
         UnreachableError,
         WindrowError,
     )
-    from windrow.ingest.model.plan import Plan
+    from windrow.ingest.model.plan import Plan, Window
     from windrow.ingest.model.receipt import Committed, Receipt
-    from windrow.ingest.model.window import Window
     from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
     from windrow.ingest.runner.micro_batches import run_batches
     from windrow.ingest.runner.run_windows import pass_over_refused, run_windows
@@ -63,7 +62,7 @@ _HOMES = {
     "Result": "windrow.ingest.runner.context:Result",
     "SpecError": "windrow.ingest.errors:SpecError",
     "UnreachableError": "windrow.ingest.errors:UnreachableError",
-    "Window": "windrow.ingest.model.window:Window",
+    "Window": "windrow.ingest.model.plan:Window",
     "WindrowError": "windrow.ingest.errors:WindrowError",
     "WindrowKafka": "windrow.ingest.dataframes.data_sources:WindrowKafka",
     "WindrowSource": "windrow.ingest.dataframes.data_sources:WindrowSource",

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from dotenv import dotenv_values
 
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import instant
 
 PROJECT = Path(__file__).resolve().parents[2]
 ORDERS_SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"

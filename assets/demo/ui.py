@@ -13,8 +13,7 @@ from rich.console import Console
 
 from windrow.assets.demo.place import PROJECT, DemoHome
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.embedded.processes import end, note, noted
-from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, end, find_jars, note, noted
 
 _FIRST_PORT = 3000
 _STOP_SECONDS = 8.0

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from windrow.ingest.admin.export import iso_instant, payload
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.decoder import STAGES
 from windrow.ingest.runner.dead_publishing import dead_letters_of_attempt

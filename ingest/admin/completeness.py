@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import SpecError, first_few
-from windrow.ingest.model.boundary import Boundary, How, TopicPartition
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import Boundary, How, TopicPartition, instant
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.completeness import Completeness, assess

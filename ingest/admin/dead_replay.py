@@ -31,7 +31,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.instants import in_utc
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.model.plan import Split
+from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.model.receipt import (
     Checksums,
     Committed,
@@ -39,21 +39,20 @@ from windrow.ingest.model.receipt import (
     DeadReplay,
     Receipt,
     SplitCounts,
+    Staged,
+    Staging,
 )
 from windrow.ingest.model.refusal_summary import Refusals, RefusedAt
-from windrow.ingest.model.staged_split import Staged, Staging
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import Decode, Decoded, checked_verdict
 from windrow.ingest.ports.lookup import pinned
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.runner.accounting import SHOWN, refuse_unequal, refuse_unplaced
+from windrow.ingest.runner.attempts import pins_now
 from windrow.ingest.runner.context import Pipeline, written_by
-from windrow.ingest.runner.ignored_fields import IgnoredFields
-from windrow.ingest.runner.lookup_pins import pins_now
 from windrow.ingest.runner.ownership import bind_table, refuse_paused, refuse_wrong_place
 from windrow.ingest.runner.run_windows import commit
-from windrow.ingest.runner.task import stage_rows
+from windrow.ingest.runner.task import IgnoredFields, stage_rows
 from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.schema.checksum import text
 

@@ -28,8 +28,7 @@ import msgspec
 from windrow.ingest.errors import UnreachableError, WindrowError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import SplitCounts
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import SplitCounts, Staged
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import Reader, read_until
 from windrow.ingest.runner.context import Pipeline

@@ -17,13 +17,12 @@ import msgspec
 
 from windrow.ingest.config.window import MicroBatches, TimeWindows
 from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError, counted
-from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.boundary import Boundary, Label, TopicPartition, instant
 from windrow.ingest.model.grid import labels_between
-from windrow.ingest.model.label import Label, instant
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import AtLabel, AtTime, FrozenStop, Latest, Source
 from windrow.ingest.model.tiling import between, same_source
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
 from windrow.ingest.ports.observer import Observer
 from windrow.ingest.runner.context import Pipeline

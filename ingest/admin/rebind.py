@@ -14,9 +14,8 @@ import msgspec
 
 from windrow.ingest.errors import OwnerError, SpecError, counted
 from windrow.ingest.model.owner import refuse_other_owner
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
-from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.runner.context import Pipeline
 
 
@@ -134,8 +133,10 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
             " ledger has as committed"
         )
         raise SpecError(what, "setup", "There is nothing to rebind: just run it.")
-    refused = [w for w in sorted(held) if held[w].counts.dead]
-    dead = not refused or _has_dead_letters(pipeline.dead_letters, held[refused[-1]])
+    refused = [held[w] for w in sorted(held) if held[w].counts.dead]
+    dead = not refused or bool(
+        pipeline.dead_letters.read(refused[-1].window, refused[-1].attempt, 1).num_rows
+    )
     return Rebind(
         before,
         sink.identity,
@@ -145,7 +146,3 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
         dead,
         sink.capabilities.replaces,
     ), list(held.values())
-
-
-def _has_dead_letters(store: DeadLetters, receipt: Receipt) -> bool:
-    return bool(store.read(receipt.window, receipt.attempt, 1).num_rows)

@@ -15,16 +15,15 @@ from itertools import pairwise
 import msgspec
 
 from windrow.ingest.errors import IdentityError, OwnerError, SpecError
-from windrow.ingest.model.boundary import Boundary, Mark
+from windrow.ingest.model.boundary import Boundary, Label, Mark, label_text
 from windrow.ingest.model.grid import batch_at
-from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.owner import LEDGER_ANEW, TableOwner
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.tiling import difference, same_source, stop_start_difference
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import PublishedAudit, Sink
-from windrow.ingest.runner.next_start import next_start
+from windrow.ingest.runner.start_and_stop import next_start
 from windrow.ingest.source.enumerator.splits import make_plan
 
 UNPAUSED = (

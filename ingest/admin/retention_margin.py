@@ -21,13 +21,12 @@ import msgspec
 from windrow.ingest.admin.lag import PartitionLag, lag
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.errors import DataLossError, first_few, see_runbook
-from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.boundary import Boundary, TopicPartition, instant, number_of
 from windrow.ingest.model.grid import after, batch_at, labels_between
-from windrow.ingest.model.label import instant, number_of
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.stop import bounded_source
+from windrow.ingest.runner.start_and_stop import bounded_source
 from windrow.ingest.source.enumerator.topics import discover
 
 NEAR = 4

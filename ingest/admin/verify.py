@@ -29,8 +29,7 @@ from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.admin.verify_topics import against_topics
 from windrow.ingest.errors import RefusedError, UnreachableError, counted
-from windrow.ingest.model.boundary import Boundary, TopicPartition
-from windrow.ingest.model.label import Label, is_later, label_text
+from windrow.ingest.model.boundary import Boundary, Label, TopicPartition, is_later, label_text
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan, Split, covered
 from windrow.ingest.model.receipt import Committed, Receipt

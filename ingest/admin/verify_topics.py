@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.model.boundary import Boundary, TopicPartition
-from windrow.ingest.model.label import is_later
+from windrow.ingest.model.boundary import Boundary, TopicPartition, is_later
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import OnRemoved
 from windrow.ingest.ports.broker import Broker, TopicInfo

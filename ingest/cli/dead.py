@@ -34,7 +34,7 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec, windows_named
 from windrow.ingest.errors import counted
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.reader import Take
 from windrow.ingest.runner.run_windows import (
     one_by_one,

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from windrow.ingest import assemble
 from windrow.ingest.admin.lag import unbroken, uncommitted, uncommitted_in_words
+from windrow.ingest.admin.peek import begin_of_log
 from windrow.ingest.admin.retention_margin import next_window, retention_margin
-from windrow.ingest.admin.sample_topics import begin_of_log
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.prepare import unprepared
 from windrow.ingest.config.load import load_spec
@@ -48,7 +48,6 @@ from windrow.ingest.runner.availability import (
 )
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import is_done, preview_next
-from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
@@ -60,7 +59,7 @@ from windrow.ingest.runner.ownership import (
     refuse_unwritable,
 )
 from windrow.ingest.runner.run_windows import preview, refuse_open
-from windrow.ingest.runner.stop import still_to_come
+from windrow.ingest.runner.start_and_stop import next_start, still_to_come
 from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.source.enumerator.timestamp_search import of_seconds
 from windrow.ingest.source.enumerator.topics import Discovered, discover

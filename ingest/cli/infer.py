@@ -17,8 +17,8 @@ from windrow.ingest.errors import RefusedError, SpecError, counted
 from windrow.ingest.infer.new_pipeline import DELAY, Begun, Inferred, infer, template
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.infer.schema_drift import check, names_schemas
+from windrow.ingest.model.boundary import instant
 from windrow.ingest.model.grid import BATCH, after
-from windrow.ingest.model.label import instant
 from windrow.ingest.registry.settings import registry_at
 
 MOST_NAMED = 20

@@ -28,7 +28,6 @@ from windrow.ingest.runner.availability import unselected_topics
 from windrow.ingest.runner.due import refused_windows
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.micro_batches import is_done
-from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
@@ -37,7 +36,12 @@ from windrow.ingest.runner.ownership import (
     refuse_other_end,
     refuse_other_table,
 )
-from windrow.ingest.runner.stop import DONE, bounded_source, still_to_come
+from windrow.ingest.runner.start_and_stop import (
+    DONE,
+    bounded_source,
+    next_start_after,
+    still_to_come,
+)
 from windrow.ingest.source.enumerator.timestamp_search import (
     UNSTAMPED,
     UNSTAMPED_WAY_OUT,

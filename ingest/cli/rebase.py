@@ -17,8 +17,7 @@ from windrow.ingest.admin.rebind import rebind
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.model.label import label_text
+from windrow.ingest.model.boundary import Boundary, label_text
 from windrow.ingest.model.source import parse_initializer
 
 

@@ -15,12 +15,10 @@ from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.admin.peek import PRINTED
 from windrow.ingest.errors import counted
-from windrow.ingest.model.boundary import HOW_WORDS, Boundary, How, TopicPartition
-from windrow.ingest.model.label import label_text
-from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.boundary import HOW_WORDS, Boundary, How, TopicPartition, label_text
+from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.tiling import between
-from windrow.ingest.model.window import Window
 from windrow.ingest.runner.availability import JoiningTopic
 from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters

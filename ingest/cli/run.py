@@ -19,7 +19,7 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec, windows_named
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.due import requested_windows
@@ -32,7 +32,7 @@ from windrow.ingest.runner.run_windows import (
     run_windows,
     stop_at_refused,
 )
-from windrow.ingest.runner.stop import DONE, still_to_come
+from windrow.ingest.runner.start_and_stop import DONE, still_to_come
 
 REDRAWN_SECONDS = 0.5
 """Seconds between two drawings of a bar."""

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from windrow.ingest.config.window import Cron, MicroBatches, TimeWindows, WindowSpec, is_cron
+from windrow.ingest.model.boundary import instant
 from windrow.ingest.model.grid import at_or_before, shortest_window, some_labels
-from windrow.ingest.model.label import instant
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import (
     Count,

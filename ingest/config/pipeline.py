@@ -28,11 +28,11 @@ from windrow.ingest.config.transform import TransformSpec, transform_mistakes
 from windrow.ingest.config.window import MicroBatches, TimeWindows, WindowSpec, is_cron
 from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.formats.kinds import ASKING, DecodeSection, asks_registry
+from windrow.ingest.model.boundary import label_text
 from windrow.ingest.model.grid import BATCH, parse_windows, window_at
-from windrow.ingest.model.label import label_text
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.source import Initializer
-from windrow.ingest.model.window import Window
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
 from windrow.ingest.settings.document import SettingPath

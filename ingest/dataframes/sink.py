@@ -42,15 +42,12 @@ from windrow.ingest.config.settings_file import client_mistakes, refusal, text_o
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.dataframes.options import write_options
 from windrow.ingest.errors import OutcomeUnknownError, SpecError, WindrowError
-from windrow.ingest.model.boundary import Boundary, TopicSeen
+from windrow.ingest.model.boundary import Boundary, TopicSeen, label_text
 from windrow.ingest.model.grid import BATCH
-from windrow.ingest.model.label import label_text
 from windrow.ingest.model.metadata_columns import ALWAYS
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.receipt import Checksums, Counts, Receipt, SplitCounts
-from windrow.ingest.model.staged_split import Staged, Staging
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Plan, Split, Window
+from windrow.ingest.model.receipt import Checksums, Counts, Receipt, SplitCounts, Staged, Staging
 from windrow.ingest.ports.sink import Sink, StagerFactory, Unknown
 from windrow.ingest.runner.context import written_by
 from windrow.ingest.runner.outcome import outcome_of, result_of
@@ -70,7 +67,7 @@ METADATA = dict(
 """The columns that each row gets.
 
 They are the writer's id, the partition of the DataFrame, the row in it, and the batch: the origin
-of its message (`ingest.sinks.kafka.origin`).
+of its message (`ingest.sinks.kafka.encoder`).
 """
 
 

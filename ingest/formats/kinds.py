@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from windrow.ingest.errors import checked_answer
 from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.settings.kinds import OfItsKind
-from windrow.ingest.settings.plugins import Plugins
+from windrow.ingest.settings.kinds import OfItsKind, Plugins
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoder

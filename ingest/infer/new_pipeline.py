@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.admin.sample_topics import sample_topics
+from windrow.ingest.admin.peek import sample_topics
 from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec

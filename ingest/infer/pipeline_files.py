@@ -15,7 +15,7 @@ import pyarrow as pa
 from windrow.ingest.infer.candidates import LONGEST, Candidate
 from windrow.ingest.infer.proposal import Proposal
 from windrow.ingest.infer.request import PipelineRequest
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import instant
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 SPEC, SCHEMA = "defs.yaml", "schema.py"

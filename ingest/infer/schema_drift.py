@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.admin.findings import Finding, exit_code
-from windrow.ingest.admin.sample_topics import sample_topics
+from windrow.ingest.admin.peek import sample_topics
 from windrow.ingest.config.limits import LimitsSpec, is_beyond_share
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.formats.cdc.kind import ChangeSection

@@ -23,7 +23,7 @@ from windrow.ingest.kafka.producers import (
 )
 from windrow.ingest.kafka.retry import PATIENCE_SECONDS
 from windrow.ingest.kafka.shared_clients import CLIENTS
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.decoder import HEADER, KEY, RULES, SCHEMA, VALUE
 
 _RIGHTS = "Grant it Write and Describe on the topic."

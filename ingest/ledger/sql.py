@@ -32,17 +32,14 @@ from windrow.ingest.ledger.entries import (
     Entries,
     sortable,
 )
-from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.boundary import Boundary, Label, is_later, label_text
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.label import Label, is_later, label_text
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.pause import Pause
-from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.plan import Plan, RefusedWindow, Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.refused_window import RefusedWindow
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.tiling import clamped
-from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from windrow.ingest.lookups.kind import SourceSection
-from windrow.ingest.settings.kinds import OfItsOption
-from windrow.ingest.settings.plugins import Plugins
+from windrow.ingest.settings.kinds import OfItsOption, Plugins
 
 SOURCES = {
     "table": "windrow.ingest.lookups.table.kind:TableSection",

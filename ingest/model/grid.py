@@ -16,9 +16,9 @@ from itertools import islice, pairwise, takewhile
 from cronsim import CronSim, CronSimError
 
 from windrow.ingest.errors import GridError, SpecError, counted
+from windrow.ingest.model.boundary import Label, label_text
 from windrow.ingest.model.instants import InstantError, parse_instant
-from windrow.ingest.model.label import Label, label_text
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 
 BATCH = "batch"
 """The grid of micro-batches."""

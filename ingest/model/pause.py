@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import instant
 
 
 class Pause(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Receipts of committed windows, with the counts and checksums that they consist of.
+"""Receipts of committed windows, and the results of the tasks that they are made of.
 
 A table keeps its receipts for ever.
 """
@@ -13,9 +13,10 @@ from typing import Annotated, Self
 import msgspec
 
 from windrow.ingest.model.lookup import LookedUp, Pin, merged
-from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.plan import Plan, Split, Window
+from windrow.ingest.model.refusal_summary import RefusedAt
 from windrow.ingest.model.source import FrozenStop
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.writer_schema import WriterSchema
 
 RECEIPT_VERSION = 5
 """The form of receipts. Only this form is written and read."""
@@ -291,3 +292,37 @@ class Committed(msgspec.Struct, frozen=True):
 
     receipt: Receipt
     version: int | None
+
+
+class Staging(msgspec.Struct, frozen=True):
+    """The result of one stager: its own count and checksum, and what to commit.
+
+    `checksum` covers every column that was staged (`ingest.schema.checksum`), so not
+    the window's column. `committables` are texts that only the sink, or the dead-letter
+    store, that staged them reads: names and sizes of files, or the rows themselves.
+    They are small, and losing them does no harm.
+    """
+
+    rows: int = 0
+    checksum: Checksum = "0" * 16
+    committables: tuple[str, ...] = ()
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """The result of one task: its counts, and what to commit.
+
+    `rows` and `dead` are the committables of its rows and of its dead letters; nobody
+    sees these yet. `refused` holds the number, kinds and first offsets of the dead
+    letters of each stage: limits are checked against it, and the error of a refused
+    window shows it. It isn't in the counts, because the receipt keeps those for ever.
+    `schemas`: the writers' schemas that the task asked the registry for. `ran`: begin
+    and end of the task, in epoch seconds of its machine's clock.
+    """
+
+    split: Split
+    counts: SplitCounts
+    rows: tuple[str, ...]
+    dead: tuple[str, ...]
+    refused: tuple[RefusedAt, ...] = ()
+    schemas: tuple[WriterSchema, ...] = ()
+    ran: tuple[float, float] | None = None

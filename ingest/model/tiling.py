@@ -11,8 +11,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from windrow.ingest.errors import IdentityError, UnreachableError
-from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from windrow.ingest.model.label import Label, label_text
+from windrow.ingest.model.boundary import (
+    Boundary,
+    Label,
+    Mark,
+    TopicPartition,
+    TopicSeen,
+    label_text,
+)
 
 
 def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) -> Boundary:

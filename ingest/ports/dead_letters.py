@@ -12,9 +12,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Plan, Window
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.sink import StagerFactory
 
 REASONS = pa.schema(

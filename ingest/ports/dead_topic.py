@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 
 
 class DeadTopic(Protocol):

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.model.label import Label
+from windrow.ingest.model.boundary import Boundary, Label
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.pause import Pause
-from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.plan import Plan, RefusedWindow, Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.refused_window import RefusedWindow
 from windrow.ingest.model.source import FrozenStop, Initializer
-from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
 
 

@@ -14,10 +14,8 @@ import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.model.staged_split import Staged, Staging
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Plan, Split, Window
+from windrow.ingest.model.receipt import Committed, Receipt, Staged, Staging
 
 Delivered = Literal["none", "at-least-once", "exactly-once"]
 

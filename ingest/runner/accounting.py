@@ -22,15 +22,12 @@ from windrow.ingest.errors import (
     RefusedError,
     counted,
 )
-from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.label import label_text
+from windrow.ingest.model.boundary import TopicPartition, label_text
 from windrow.ingest.model.lookup import merged
-from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
+from windrow.ingest.model.plan import Plan, Split, Window
+from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts, Staged
 from windrow.ingest.model.refusal_summary import KINDS_SHOWN, OFFSETS_MAX, RefusedAt, bounded
-from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.model.tiling import between
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.decoder import STAGES, Decoded
 from windrow.ingest.source.data_loss import doubts
 

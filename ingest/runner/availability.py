@@ -9,15 +9,13 @@ from contextlib import suppress
 import msgspec
 
 from windrow.ingest.errors import IdentityError, UnreachableError, WindrowError
-from windrow.ingest.model.boundary import Boundary, Mark
-from windrow.ingest.model.label import is_later, label_text
+from windrow.ingest.model.boundary import Boundary, Mark, is_later, label_text
 from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.receipt import Committed, SplitCounts
+from windrow.ingest.model.receipt import Committed, SplitCounts, Staged
 from windrow.ingest.model.source import OnLoss, selects
-from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.ports.sink import TopicSink
 from windrow.ingest.runner.context import Pipeline, Request
-from windrow.ingest.runner.next_start import next_start
+from windrow.ingest.runner.start_and_stop import next_start
 from windrow.ingest.source.data_loss import WAY_OUT, refuse_lost
 from windrow.ingest.source.enumerator.cutoff import (
     confirmed_cut_off,

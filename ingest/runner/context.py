@@ -15,9 +15,8 @@ import msgspec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import Committed
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.dead_topic import DeadTopic

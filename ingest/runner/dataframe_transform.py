@@ -32,8 +32,7 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import BugError, RefusedError, SpecError, UnstorableRowsError
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums
-from windrow.ingest.model.staged_split import Staged, Staging
+from windrow.ingest.model.receipt import Checksums, Staged, Staging
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.ports.engine import DataFrameWork
 from windrow.ingest.ports.reader import Take

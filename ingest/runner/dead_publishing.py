@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.dead_topic import DeadTopic
 

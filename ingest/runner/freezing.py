@@ -14,12 +14,10 @@ from windrow.ingest.config.window import TimeWindows, in_time
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import GridError, OpenTransactionError, SpecError, counted, refusing_all
 from windrow.ingest.model import grid as grids
-from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.model.label import Label, instant, is_later, label_text
-from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.boundary import Boundary, Label, instant, is_later, label_text
+from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.source import AtLabel
 from windrow.ingest.model.tiling import clamped
-from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.progress import Progress, ignore
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off

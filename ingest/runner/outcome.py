@@ -21,7 +21,7 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Staged
 
 
 class ErrorData(msgspec.Struct, frozen=True):

@@ -19,15 +19,14 @@ from windrow.ingest.errors import (
     counted,
     see_runbook,
 )
-from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.boundary import TopicPartition, label_text, number_of
 from windrow.ingest.model.grid import batch_at
-from windrow.ingest.model.label import label_text, number_of
 from windrow.ingest.model.owner import LEDGER_ANEW, refuse_other_owner
 from windrow.ingest.model.pause import Pause
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import Partitions, selects
 from windrow.ingest.model.tiling import difference
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink, TableGroup, TopicSink
 from windrow.ingest.runner.context import Pipeline

@@ -38,13 +38,10 @@ from windrow.ingest.errors import (
     counted,
 )
 from windrow.ingest.model import grid as grids
-from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.model.label import instant
-from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.receipt import Committed, Counts, Receipt
+from windrow.ingest.model.boundary import Boundary, instant
+from windrow.ingest.model.plan import Plan, Window
+from windrow.ingest.model.receipt import Committed, Counts, Receipt, Staged
 from windrow.ingest.model.source import selection_text, selects
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Done, ShowsProgress, Unknown
 from windrow.ingest.runner.accounting import (
     held_back,
@@ -57,7 +54,14 @@ from windrow.ingest.runner.accounting import (
     unexplained,
     unwitnessed,
 )
-from windrow.ingest.runner.attempts import TOGETHER, Attempt, ReadAttempt, jobs, results_of
+from windrow.ingest.runner.attempts import (
+    TOGETHER,
+    Attempt,
+    ReadAttempt,
+    jobs,
+    results_of,
+    with_pins,
+)
 from windrow.ingest.runner.availability import (
     cut_short_in_words,
     expiring_messages,
@@ -85,8 +89,6 @@ from windrow.ingest.runner.freezing import (
     refuse_off_grid,
 )
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
-from windrow.ingest.runner.lookup_pins import with_pins
-from windrow.ingest.runner.next_start import start_of
 from windrow.ingest.runner.observing import observed, tell, timed
 from windrow.ingest.runner.ownership import (
     bind_table,
@@ -98,7 +100,7 @@ from windrow.ingest.runner.ownership import (
     refuse_wrong_place,
 )
 from windrow.ingest.runner.progress import Progress, ReadProgress, ignore
-from windrow.ingest.runner.stop import stop_of
+from windrow.ingest.runner.start_and_stop import start_of, stop_of
 from windrow.ingest.runner.writer_schemas import keep_schemas, with_writer_schemas
 from windrow.ingest.source.enumerator.splits import make_plan
 from windrow.ingest.waiting import waiting_for

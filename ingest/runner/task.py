@@ -21,9 +21,8 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged, Staging
 from windrow.ingest.model.refusal_summary import Refusals
-from windrow.ingest.model.staged_split import Staged, Staging
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import SCHEMA, Decoded, Decoder, Refusal, checked_verdict
@@ -32,10 +31,51 @@ from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.ports.sink import Stager, StagerFactory
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.accounting import SHOWN, refuse_misread, refuse_unplaced
-from windrow.ingest.runner.ignored_fields import IgnoredFields
 from windrow.ingest.runner.progress import ReadProgress
 from windrow.ingest.schema.messages import for_rows, in_calendar
 from windrow.ingest.schema.row_changes import changes, only_rows
+
+MOST_MESSAGES, MOST_BYTES = 1_000, 1 << 20
+"""How many messages of a split are looked at for the names, and how large they are together.
+
+They are read a second time, slowly. The last one may be larger.
+"""
+
+MOST_FIELDS, LONGEST = 20, 100
+"""The most fields that are named, and the most characters of a name."""
+
+OTHERS = "others"
+"""Stands for the fields that aren't named, and counts them in all messages together."""
+
+
+@dataclass
+class IgnoredFields:
+    """The messages of a split that have fields that no column is for.
+
+    `messages`: their number; `fields`: the first paths, each with the number of the messages
+    that have it, of those that were looked at.
+    """
+
+    messages: int = 0
+    fields: Counter[str] = field(default_factory=Counter)
+    _looked: int = 0
+    _bytes: int = 0
+
+    def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
+        """Counts a batch of messages."""
+        index = decoded.ignoring
+        self.messages += len(index)
+        room = MOST_MESSAGES - self._looked if self._bytes < MOST_BYTES else 0
+        values = messages.column("value").take(pa.array(index[:room]))
+        sizes = self._bytes + np.cumsum(pc.fill_null(pc.binary_length(values), 0).to_numpy())
+        looked = index[:room][: 1 + np.searchsorted(sizes, MOST_BYTES)]
+        self._looked += len(looked)
+        self._bytes = int(sizes[len(looked) - 1]) if len(looked) else self._bytes
+        for part in decoded.ignored if len(looked) else ():
+            for position in np.flatnonzero(np.isin(part.index, looked)).tolist():
+                for path in {path[:LONGEST]: None for path in part.fields(position)}:
+                    named = path in self.fields or len(self.fields) < MOST_FIELDS
+                    self.fields[path if named else OTHERS] += 1
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from windrow.ingest.errors import OwnerError
-from windrow.ingest.model.receipt import SplitCounts
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import SplitCounts, Staged
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.ports.decoder import Decoder
 from windrow.ingest.ports.schema_registry import UsesSchemas

@@ -27,8 +27,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from windrow.ingest.errors import GridError
+from windrow.ingest.model.boundary import instant
 from windrow.ingest.model.instants import parse_instant, to_utc
-from windrow.ingest.model.label import instant
 from windrow.ingest.settings.document import SENTENCE, SettingPath, suggest
 from windrow.ingest.settings.paths import home, is_url
 from windrow.ingest.settings.secrets import FORMS, Secret, reference, written

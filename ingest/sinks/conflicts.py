@@ -10,10 +10,9 @@ from windrow.ingest.errors import OverlapError, OwnerError, RefusedError
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.grid import neighbours
 from windrow.ingest.model.owner import LEDGER_ANEW, TableOwner, refuse_other_owner
-from windrow.ingest.model.plan import Plan, covered
+from windrow.ingest.model.plan import Plan, Window, covered
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.tiling import comparable
-from windrow.ingest.model.window import Window
 
 _TWO_LEDGERS = (
     "Nothing was committed. Run the window again, which plans it anew. If it is refused again, the"

@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 from windrow.ingest.errors import OutcomeUnknownError, RefusedError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Plan, Window
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.sinks.columns import DEAD_LETTERS, fitted
 from windrow.ingest.sinks.commit_loop import run_commit_loop

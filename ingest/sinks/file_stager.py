@@ -20,7 +20,7 @@ import pyarrow as pa
 from windrow.ingest.errors import BugError, UnreachableError, UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staging
+from windrow.ingest.model.receipt import Staging
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.schema.calendar import WHAT, without_text
 from windrow.ingest.schema.checksum import checksum, text

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from windrow.ingest.errors import checked_answer
-from windrow.ingest.settings.kinds import OfItsKind, section_at
-from windrow.ingest.settings.plugins import Plugins
+from windrow.ingest.settings.kinds import OfItsKind, Plugins, section_at
 from windrow.ingest.sinks.kind import SinkSection
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from functools import cached_property
 import msgspec
 
 from windrow.ingest.errors import DamagedError, SpecError
-from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.plan import Covered, Window, covered
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks import stored_receipts
 from windrow.ingest.sinks.filesystem import Place

@@ -20,9 +20,8 @@ import msgspec
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.plan import covered
+from windrow.ingest.model.plan import Window, covered
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.table_store import StoredReceipt

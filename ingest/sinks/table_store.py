@@ -20,9 +20,8 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered
+from windrow.ingest.model.plan import Covered, Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities, StagerFactory, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.file_stager import Layout

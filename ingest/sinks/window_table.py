@@ -28,10 +28,8 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
-from windrow.ingest.model.plan import Plan, covered
-from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Plan, Window, covered
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt, Staged
 from windrow.ingest.ports.sink import (
     Capabilities,
     KeyedAudit,

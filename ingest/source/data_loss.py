@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windrow.ingest.errors import DataLossError
-from windrow.ingest.model.boundary import Mark, TopicPartition
-from windrow.ingest.model.label import label_text
+from windrow.ingest.model.boundary import Mark, TopicPartition, label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.tiling import between
 

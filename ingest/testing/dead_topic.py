@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 
 
 class MemoryDeadTopic:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.pickling import pickled
 

@@ -16,10 +16,8 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, Split, covered
-from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged_split import Staging
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Covered, Split, Window, covered
+from windrow.ingest.model.receipt import Receipt, Staging
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.sinks.columns import whole_schema

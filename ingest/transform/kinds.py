@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from windrow.ingest.settings.kinds import OfItsOption
-from windrow.ingest.settings.plugins import Plugins
+from windrow.ingest.settings.kinds import OfItsOption, Plugins
 from windrow.ingest.transform.kind import StepSection
 
 STEPS = {

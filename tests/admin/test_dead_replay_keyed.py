@@ -19,7 +19,7 @@ from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.testing.broker import MemoryBroker

@@ -16,9 +16,8 @@ import pytest
 from tests.admin.test_dead_replay import Interrupted
 from tests.admin.ward import Ward, hour
 from windrow.ingest.crashpoints import CrashError
-from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
+from windrow.ingest.model.receipt import Committed, Receipt, Staged
 from windrow.ingest.ports.sink import Done, Outcome
 from windrow.ingest.sinks.dead_letter_table import window_of
 from windrow.ingest.testing.checker import Report

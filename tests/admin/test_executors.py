@@ -18,7 +18,7 @@ from windrow.ingest.admin.executors import Answer, Marker, Survey, Surveyed, Tro
 from windrow.ingest.cli.doctor import executors
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.reader import ReadSummary, Take
 from windrow.ingest.sinks.filesystem import Place
 

@@ -29,9 +29,9 @@ from windrow.ingest.ledger.entries import IDENTITY, ITSELF, ONLY, RECEIPT
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Counts
 from windrow.ingest.model.tiling import difference, stop_start_difference
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import RowsHeld
 from windrow.ingest.testing.contracts.windows import TOPIC, plan, plan_of, receipt, stage, window
 

@@ -18,9 +18,8 @@ from windrow.ingest.model.boundary import Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.grid import BATCH
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import OffsetAndEpoch, TopicInfo
 from windrow.ingest.testing.contracts.windows import (
     PARTITIONS,

@@ -26,8 +26,8 @@ from windrow.ingest.config.load import parse_spec
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.schema.columns import Columns

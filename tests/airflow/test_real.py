@@ -12,7 +12,7 @@ import pytest
 from tests.airflow.world import ROOT, SECRET
 from tests.kafka.produce import Put, create_topic, produce
 from windrow import load_spec, open_pipeline, read_receipts
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import instant
 from windrow_airflow.process import Ended, Process, keys, summary
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.spark]

@@ -16,7 +16,7 @@ from tests.airflow.standalone import Standalone, standalone, until
 from tests.airflow.world import SECRET, STUB, committed, pipeline
 from tests.kafka.produce import OpenTransaction, Put, create_topic, produce
 from windrow import load_spec, open_pipeline, read_receipts
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import instant
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(1500)]
 

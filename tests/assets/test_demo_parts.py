@@ -28,8 +28,7 @@ from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.model.boundary import TopicSeen
-from windrow.ingest.model.receipt import SplitCounts
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import SplitCounts, Staged
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.sinks.kinds import KINDS

@@ -41,9 +41,8 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.plan import Split
+from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.model.source import Isolation
-from windrow.ingest.model.window import Window
 from windrow.ingest.testing.dead_topic import MemoryDeadTopic
 from windrow.resources.kafka import KafkaSource
 from windrow.resources.spark import Spark

@@ -16,7 +16,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import DamagedError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.due import LEAST
 
 

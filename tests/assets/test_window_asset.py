@@ -18,8 +18,7 @@ from tests.assets.world import START, TOPIC, World, hour, of_table, ranges
 from windrow.assets.checks import gaps
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.codec import from_json
-from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Committed, Receipt, Staged
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.ports.sink import Outcome
 

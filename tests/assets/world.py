@@ -21,11 +21,9 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import OpenTransactionError
 from windrow.ingest.ledger.sql import open_ledger
-from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.label import label_text
-from windrow.ingest.model.plan import Split
+from windrow.ingest.model.boundary import TopicPartition, label_text
+from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.model.source import Isolation
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from windrow.ingest.ports.sink import Sink

@@ -35,7 +35,7 @@ from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.testing.engine import LocalEngine

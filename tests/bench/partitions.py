@@ -29,7 +29,7 @@ from tests.assets.ticks import ask
 from tests.assets.world import World
 from windrow.assets.micro_batches import PARTITIONS, keep_newest
 from windrow.assets.names import table_key
-from windrow.ingest.model.label import label_text
+from windrow.ingest.model.boundary import label_text
 
 ROUNDS = 7
 FOLDER = "WINDROW_BENCH_PARTITIONS"

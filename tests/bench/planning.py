@@ -24,8 +24,7 @@ from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.runner.context import Pipeline, ignore
 from windrow.ingest.runner.run_windows import freeze_plans
 from windrow.ingest.schema.columns import Columns

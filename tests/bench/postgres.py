@@ -31,8 +31,7 @@ import pyarrow as pa
 from tests.bench.harness.servers import postgres
 from tests.sinks.postgres.world import PostgresBoth
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, SplitCounts
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows

@@ -37,7 +37,7 @@ from tests.runner.spark.servers import serving
 from tests.runner.spark.tasks import staged
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.runner.spark.local import JAVA, MASTER, archive_options
 
 ROUNDS = 5

@@ -29,8 +29,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.sinks.with_dead_letters import DeltaKeyedBoth
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, SplitCounts
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.primary_key import PrimaryKey

@@ -30,7 +30,7 @@ from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.run_windows import run_windows
 from windrow.ingest.runner.spark.cluster import spark_session

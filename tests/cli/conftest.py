@@ -18,8 +18,7 @@ from windrow.ingest import assemble as assembly
 from windrow.ingest.assemble import assemble, assemble_to_look
 from windrow.ingest.cli.main import app
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import TopicPartition, instant
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import Pipeline

@@ -13,8 +13,7 @@ from rich.progress import Progress as Bars
 from tests.cli.conftest import START, TOPIC, Stage, hour
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.run import progress_shown
-from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import TopicPartition, instant
 from windrow.ingest.model.source import OnRemoved
 from windrow.ingest.runner.progress import Progress
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Stage, hour
 from tests.settings.distributions import Site
-from windrow.ingest.settings import plugins
+from windrow.ingest.settings import kinds as kinds_module
 
 ODD = """\
 import sys
@@ -190,7 +190,7 @@ FAULTS = [
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A distribution whose kinds do what their option `how`, or `odd`, says."""
     monkeypatch.delitem(sys.modules, "acme_odd", raising=False)
-    monkeypatch.setattr(plugins, "LOADED", {})
+    monkeypatch.setattr(kinds_module, "LOADED", {})
     kinds = {"formats": "Lines", "steps": "Odd", "lookups": "Book", "sinks": "Vault"}
     entries = {group: {"odd": f"acme_odd:{kind}"} for group, kind in kinds.items()}
     Site(tmp_path / "site", monkeypatch).install("acme-odd", {"acme_odd": ODD}, **entries)

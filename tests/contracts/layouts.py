@@ -15,7 +15,7 @@ from typing import Any
 from tests.contracts.logs import MemoryCluster, OpenTransaction
 from tests.contracts.source_desk import FIRST, HOUR, SourceDesk
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.micro_batches import run_batch
 from windrow.ingest.runner.run_windows import run

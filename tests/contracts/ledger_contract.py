@@ -15,16 +15,13 @@ import msgspec
 import pytest
 
 from windrow.ingest.errors import IdentityError, RefusedError, UnreachableError
-from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.boundary import Boundary, How, Label, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.label import Label
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.pause import Pause
-from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.plan import Plan, RefusedWindow, Split, Window
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
-from windrow.ingest.model.refused_window import RefusedWindow
 from windrow.ingest.model.source import AtTime, Earliest, FrozenStop, Given, Latest
-from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.ledger import Ledger
 

@@ -26,8 +26,8 @@ from tests.contracts.source_desk import (
 from windrow.ingest.admin.rebase import propose, rebase
 from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError, SpecError
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.source import Earliest
-from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.micro_batches import is_done, run_batches
 from windrow.ingest.runner.run_windows import preview, run

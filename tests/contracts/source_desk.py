@@ -21,10 +21,9 @@ from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.plan import Split
+from windrow.ingest.model.plan import Split, Window
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.model.source import Isolation
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.decoder import Decode, Decoded, Decoder
 from windrow.ingest.ports.engine import Engine

@@ -19,9 +19,8 @@ from windrow.ingest.admin.verify import Finding, verify
 from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import CutOffError, DataLossError
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.plan import Split
+from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.model.source import OnLoss
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary
 from windrow.ingest.runner.context import Pipeline, Request, Result

@@ -27,7 +27,7 @@ from windrow.assets.factory import kafka_table
 from windrow.ingest import assemble as assembly
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.settings import plugins
+from windrow.ingest.settings import kinds
 from windrow.ingest.testing.broker import MemoryBroker
 
 PAGE = (Path(__file__).parents[2] / "docs" / "write-your-own.md").read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The distribution is there for this process, and for those that it starts."""
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    monkeypatch.setattr(plugins, "LOADED", {})  # workers of later tests need none of them
+    monkeypatch.setattr(kinds, "LOADED", {})  # workers of later tests need none of them
     yield site
     for name in [name for name in sys.modules if name.partition(".")[0] == "acme_windrow"]:
         del sys.modules[name]

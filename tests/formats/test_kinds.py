@@ -26,8 +26,8 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.formats.kinds import FORMATS
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import RECEIPT_VERSION
-from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.schema.columns import Columns

@@ -355,7 +355,7 @@ def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.Mon
     """However much one topic-partition holds, no more than the bound is taken into
     memory, and a batch.
     """
-    monkeypatch.setattr("windrow.ingest.admin.sample_topics.MOST_BYTES", 10_000)
+    monkeypatch.setattr("windrow.ingest.admin.peek.MOST_BYTES", 10_000)
     broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
     found = inferred(tmp_path, broker, rows_max=5)
     assert 10 <= found.sampled <= 15

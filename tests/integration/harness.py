@@ -27,7 +27,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.sinks.delta.store import DeltaStore

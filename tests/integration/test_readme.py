@@ -62,7 +62,7 @@ def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
     assert "Traceback" not in shown
     assert [w["receipt"]["generation"] for w in json.loads(again)["windows"]] == [1, 1]
     from windrow import load_spec
-    from windrow.ingest.model.label import instant
+    from windrow.ingest.model.boundary import instant
 
     assert (
         instant(load_spec(tmp_path / "payments" / "defs.yaml").window.start)

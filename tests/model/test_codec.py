@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 
 
 def test_a_value_comes_back_as_it_was() -> None:

@@ -28,7 +28,7 @@ from windrow.ingest.model.grid import (
     parse_windows,
     window_at,
 )
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.model.label import (
+from windrow.ingest.model.boundary import (
     Label,
     instant,
     is_later,

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from windrow.ingest.model.plan import Covered, Plan, Split, covered
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Covered, Plan, Split, Window, covered
 
 START = datetime(2026, 1, 2, 3, tzinfo=UTC)
 END = START + timedelta(hours=1)

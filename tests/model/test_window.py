@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from windrow.ingest.model.label import Label
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.boundary import Label
+from windrow.ingest.model.plan import Window
 
 START = datetime(2026, 1, 2, 3, tzinfo=UTC)
 END = START + timedelta(microseconds=1)

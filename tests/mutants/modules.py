@@ -29,6 +29,8 @@ MORE = {
         "tests/source/enumerator/test_start_marks.py",
         "tests/source/enumerator/test_witness.py",
     ),
+    "ingest/model/boundary.py": ("tests/model/test_label.py",),
+    "ingest/model/plan.py": ("tests/model/test_window.py",),
     "ingest/model/tiling.py": ("tests/source/enumerator/test_boundary_diff.py",),
 }
 """Tests beside a module's own that are about it: whole stories, to which it gives the answers."""

@@ -31,11 +31,9 @@ from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import Boundary, TopicPartition
-from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.receipt import Counts, DeadReplay, Receipt, SplitCounts
+from windrow.ingest.model.plan import Plan, Split, Window
+from windrow.ingest.model.receipt import Counts, DeadReplay, Receipt, SplitCounts, Staged
 from windrow.ingest.model.refusal_summary import OTHERS, Refusals, RefusedAt, in_words
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from windrow.ingest.ports.sink import Stager

@@ -14,10 +14,9 @@ from tests.contracts.logs import MemoryCluster
 from tests.contracts.source_desk import SourceDesk, minutes
 from windrow.ingest.errors import CutOffError, DataLossError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
-from windrow.ingest.model.plan import Split
+from windrow.ingest.model.plan import Split, Window
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.model.source import Earliest, Source, Topics
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.micro_batches import preview_next, run_batch

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from windrow.ingest.errors import BugError, RefusedError, SpecError, UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import SplitCounts
-from windrow.ingest.model.staged_split import Staged, Staging
+from windrow.ingest.model.receipt import SplitCounts, Staged, Staging
 from windrow.ingest.ports.lookup import Answers, Ask, LookupSource
 from windrow.ingest.ports.sink import Stager
 from windrow.ingest.ports.transform import Transform

@@ -14,7 +14,7 @@ import pytest
 from tests.source.enumerator.things import boundary, hour, mark
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.ledger.sql import open_ledger
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.freezing import foreseen, freeze_boundaries
 
 CUTS = [boundary(hour(n), mark(10 * n)) for n in range(3)]

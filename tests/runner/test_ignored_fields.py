@@ -14,7 +14,7 @@ from windrow.ingest.config.load import parse_spec
 from windrow.ingest.formats.json.decoder import DOCUMENT as ENCODING
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.row_decoder import RowDecoder
-from windrow.ingest.runner.ignored_fields import MOST_BYTES, MOST_FIELDS, OTHERS, IgnoredFields
+from windrow.ingest.runner.task import MOST_BYTES, MOST_FIELDS, OTHERS, IgnoredFields
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.testing.contracts.values import valued
 

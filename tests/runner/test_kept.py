@@ -16,7 +16,7 @@ from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import DeadLetterLimitError, SpecError
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.run_windows import pass_over_refused, run, run_windows
 from windrow.ingest.testing.broker import MemoryBroker

@@ -13,10 +13,9 @@ import pytest
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.lookup import Pin
-from windrow.ingest.model.window import Window
-from windrow.ingest.runner.attempts import Attempt
+from windrow.ingest.model.plan import Window
+from windrow.ingest.runner.attempts import Attempt, with_pins
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.lookup_pins import with_pins
 
 WINDOW = Window("p", 0, 1)
 

@@ -18,7 +18,7 @@ from windrow.ingest.admin.chosen_dead_letters import dead_letters_of
 from windrow.ingest.admin.dead_replay import DeadReplayRequest, replay_dead_letters
 from windrow.ingest.admin.edit_function import RefusedMessage
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.dead_publishing import publish_dead_letters
 from windrow.ingest.runner.run_windows import run

@@ -13,7 +13,7 @@ from windrow.ingest.cli.output import Interrupted
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.runner.outcome import ErrorData, outcome_of, result_of
 
 

@@ -22,7 +22,7 @@ from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import OwnerError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.micro_batches import preview_next, run_batch
 from windrow.ingest.runner.ownership import refuse_lost_receipt

@@ -15,7 +15,7 @@ from tests.runner.test_run import PLAIN, Desk, hour
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.run_windows import run

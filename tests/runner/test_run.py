@@ -24,8 +24,8 @@ from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import preview, run

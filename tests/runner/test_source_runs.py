@@ -30,9 +30,8 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
 )
-from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.label import label_text
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.boundary import TopicPartition, label_text
+from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.micro_batches import run_batch, run_batches

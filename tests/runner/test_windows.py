@@ -28,9 +28,8 @@ from windrow.ingest.errors import (
     UnreachableError,
 )
 from windrow.ingest.model.boundary import Mark, TopicPartition
-from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Split, Window
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.reader import ReadSummary, Take
 from windrow.ingest.runner import attempts
 from windrow.ingest.runner.broker_snapshot import BrokerSnapshot

@@ -26,7 +26,7 @@ from windrow.ingest.config.load import parse_spec
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.registry.client import client_of
 from windrow.ingest.runner.context import Pipeline, Request, Result

@@ -18,7 +18,7 @@ from windrow.assets.demo.place import ORDERS_SPEC
 from windrow.dagster import kafka_table, partitions_of, table_key, when_complete
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import instant
 
 SCORED = f"{Path(__file__).parent}/scored.py"
 

@@ -15,7 +15,7 @@ from tests.airflow.standalone import until
 from tests.screenshots.browser import Page, browser
 from tests.screenshots.history import FIRST
 from tests.screenshots.shop import history, shop
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import instant
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -21,7 +21,7 @@ from windrow.ingest.errors import BugError, SpecError
 from windrow.ingest.formats.kinds import FORMATS
 from windrow.ingest.lookups.kinds import SOURCES
 from windrow.ingest.runner.spark.cluster import own_code
-from windrow.ingest.settings import plugins
+from windrow.ingest.settings import kinds
 from windrow.ingest.sinks.kinds import KINDS
 from windrow.ingest.transform.kinds import STEPS
 
@@ -102,7 +102,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """Where distributions are installed; what they bring is forgotten afterwards."""
     for module in ("acme", "other"):
         monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setattr(plugins, "LOADED", {})
+    monkeypatch.setattr(kinds, "LOADED", {})
     return Site(tmp_path / "site", monkeypatch)
 
 

@@ -20,8 +20,7 @@ from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, DeadReplay, Receipt, SplitCounts
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Checksums, DeadReplay, Receipt, SplitCounts, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.schema.row_changes import UNAVAILABLE, changes

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from windrow.ingest.errors import GridError, OverlapError, OwnerError, RefusedError, WindrowError
-from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
-from windrow.ingest.model.label import Label
+from windrow.ingest.model.boundary import Boundary, Label, Mark, TopicSeen
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.sinks.conflicts import TableView, adjacent, decide, refuse_gap, refuse_overlap
 from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.model.label import Label, label_text
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.boundary import Label, label_text
+from windrow.ingest.model.plan import Window
 from windrow.ingest.sinks.dead_letter_table import note, window_of
 from windrow.ingest.sinks.staged_files import safe, staged_path
 

@@ -27,8 +27,7 @@ from tests.sinks.world import Break, SinkWorld
 from tests.sinks.worlds import world_of
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.contracts.commit_hooks import in_between

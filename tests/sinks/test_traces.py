@@ -35,8 +35,7 @@ from tests.sinks.twins import retries_blindly, writes_on_the_newest
 from tests.sinks.world import Break
 from tests.sinks.worlds import world_of
 from windrow.ingest.crashpoints import CrashPoint
-from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
 from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered, Written
 from windrow.ingest.sinks.window_table import committed_by_key

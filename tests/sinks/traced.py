@@ -17,8 +17,7 @@ from tests.protocols.explore import Protocol, Scenario
 from tests.protocols.traces import Event, Recorder, refused
 from tests.warm import SERVER
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.sink import Outcome
 from windrow.ingest.testing.contracts.windows import staged_receipt, together
 

@@ -11,8 +11,8 @@ import pytest
 from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.ingest.model.boundary import TopicPartition, TopicSeen
 from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Counts, Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.contracts.windows import (
     PARTITIONS,

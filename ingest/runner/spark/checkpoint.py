@@ -30,7 +30,7 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.instants import in_utc
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.engine import DataFrameWork, Reads
 from windrow.ingest.ports.reader import Take, batch_iterator
 from windrow.ingest.runner.outcome import outcome_of, result_of

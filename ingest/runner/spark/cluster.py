@@ -112,7 +112,7 @@ def own_code() -> Code:
 
     The plugins that it has loaded are among them. The same files give the same bytes.
     """
-    from windrow.ingest.settings.plugins import LOADED  # workers load this module, too
+    from windrow.ingest.settings.kinds import LOADED  # workers load this module, too
 
     return _packed(tuple(LOADED.items()))
 

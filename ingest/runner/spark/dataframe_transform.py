@@ -35,7 +35,7 @@ from windrow.ingest.errors import (
     mistakes,
 )
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.engine import DataFrameWork, Stages
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.checkpoint import (

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.engine import DataFrameWork
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.cluster import sent

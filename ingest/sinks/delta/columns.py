@@ -80,11 +80,6 @@ def schema_after(table: Schema, become: Evolution) -> Schema:
     return Schema(fields)
 
 
-def has_local_times(schema: Schema) -> bool:
-    """Returns whether a column, at any depth, is a timestamp without a zone."""
-    return '"timestamp_ntz"' in schema.to_json()
-
-
 def in_files(columns: pa.Schema, partition: str) -> pa.Schema:
     """Columns of a table's files: all but the partition column, which is in the log alone."""
     return pa.schema([field for field in columns if field.name != partition])

@@ -17,7 +17,7 @@ from deltalake.transaction import CommitProperties
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.columns import evolution_of, has_local_times
+from windrow.ingest.sinks.delta.columns import evolution_of
 from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.owner_properties import owner_properties
@@ -89,7 +89,7 @@ def _missing(
     """The next change to make; None if there is none, or another pipeline owns the table."""
     if table is None:
         return lambda: _create(uri, columns, owner, shape)
-    needs = has_local_times(Schema.from_arrow(columns))
+    needs = '"timestamp_ntz"' in Schema.from_arrow(columns).to_json()  # at any depth
     if needs and "timestampNtz" not in (table.protocol().writer_features or ()):
         return (
             (lambda: _allow_local_times(table))

@@ -24,8 +24,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.checksum import row_hashes, total
 from windrow.ingest.schema.metadata_types import fields
@@ -98,10 +98,20 @@ class DeltaStore:
 
     @cached_property
     def shape(self) -> tables.Shape:
-        """The table's partition column, and the properties that describe its layout."""
-        if self.primary_key is None:
+        """The table's partition column, and the properties that describe its layout.
+
+        The property of a key never changes, as the layout depends on it.
+        """
+        key = self.primary_key
+        if key is None:
             return tables.Shape(self.metadata["window"], {})
-        return tables.Shape(BUCKET, {"windrow.primary-key": _key_property(self.primary_key)})
+        described = {
+            "columns": list(key.columns),
+            "marks": key.marks,
+            "version": key.version,
+            "buckets": key.buckets,
+        }
+        return tables.Shape(BUCKET, {"windrow.primary-key": json.dumps(described)})
 
     def is_at(self, identity: str) -> bool:
         return is_same_table(identity.removeprefix(_KIND), self.place)
@@ -406,18 +416,6 @@ def _renewing(actions: list[Action], become: Evolution, table: Schema) -> Writin
     added: list[Action] = [a for a in actions if isinstance(a, AddAction)]
     parts = None if become.widens_table else lose
     return Writing(added, schema_after(table, become), parts)
-
-
-def _key_property(key: PrimaryKey) -> str:
-    """The key as a property of the table; it never changes, as the layout depends on it."""
-    return json.dumps(
-        {
-            "columns": list(key.columns),
-            "marks": key.marks,
-            "version": key.version,
-            "buckets": key.buckets,
-        }
-    )
 
 
 def _note(receipt: Receipt) -> str:

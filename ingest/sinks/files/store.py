@@ -19,7 +19,7 @@ import pyarrow as pa
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import put_if_absent
 from windrow.ingest.sinks.columns import whole_schema

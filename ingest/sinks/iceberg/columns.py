@@ -95,11 +95,6 @@ def _storable(kind: pa.DataType) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def as_held(columns: pa.Schema) -> pa.Schema:
-    """Columns as an Iceberg table holds them: no integer is shorter than 32 bits."""
-    return arrow_columns(iceberg_schema(columns))
-
-
 def iceberg_schema(columns: pa.Schema) -> Schema:
     """Schema of a new table, with field ids from 1 on."""
     ids = count(1)
@@ -214,7 +209,7 @@ def evolution_of(
         table: the table's columns.
         earlier: all schemas that the table ever had. A column that something else removed
             isn't added again, which would hide that older rows have lost its values.
-        wanted: the columns of the rows, as `as_held` has them.
+        wanted: the columns of the rows, as a table holds them: no integer is shorter than 32 bits.
         evolve: the changes that are allowed.
     """
     names = {f.name.casefold(): f.name for f in table.fields}

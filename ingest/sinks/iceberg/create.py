@@ -22,7 +22,6 @@ from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, make_namespace, opened, reason
 from windrow.ingest.sinks.iceberg.columns import (
     arrow_columns,
-    as_held,
     evolution_of,
     iceberg_schema,
     schema_after,
@@ -67,7 +66,9 @@ def refuse_foreign(where: str, table: Table, column: str) -> None:
 
 def evolution_for(table: Table, columns: pa.Schema, evolve: Evolve) -> Evolution:
     """Change of the table's columns by which rows with these columns fit it."""
-    return evolution_of(table.schema(), table.metadata.schemas, as_held(columns), evolve)
+    return evolution_of(
+        table.schema(), table.metadata.schemas, arrow_columns(iceberg_schema(columns)), evolve
+    )
 
 
 def new_schema(table: Table, become: Evolution) -> Schema:

@@ -23,8 +23,8 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 
 from windrow.ingest.errors import RefusedError, SchemaChangedError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import stored_receipts
 from windrow.ingest.sinks.columns import file_schema

@@ -23,9 +23,8 @@ from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Split
+from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld, Unreadable
 from windrow.ingest.schema.checksum import row_hashes, text
 from windrow.ingest.schema.metadata_types import TYPES
@@ -40,8 +39,7 @@ from windrow.ingest.sinks.kafka.control_records import (
     receipt_records,
 )
 from windrow.ingest.sinks.kafka.control_topic import arrived, headers_of
-from windrow.ingest.sinks.kafka.encoder import HEADER
-from windrow.ingest.sinks.kafka.origin import Origin, origin_of
+from windrow.ingest.sinks.kafka.encoder import HEADER, Origin, origin_of
 from windrow.ingest.sinks.kafka.store import write_records
 from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.topics import DO_MADE_ANEW, Readable

@@ -180,7 +180,8 @@ def _pieces(column: pa.Array) -> list[Any]:
     if is_list(kind):
         return _blocks(column, joined(_field(column.flatten(), nullable=True)))
     if is_text(kind) or is_bytes(kind):
-        return _octets(column.cast(pa.binary()))
+        octets = column.cast(pa.binary())
+        return [_zigzag(lengths(octets), None), octets]
     if pa.types.is_decimal(kind):
         return _decimal(column)
     if pa.types.is_floating(kind) or pa.types.is_boolean(kind):
@@ -193,11 +194,6 @@ def _struct(column: pa.StructArray) -> list[Any]:
     if not column.null_count:
         return pieces
     return [pc.if_else(column.is_valid(), joined(pieces), pa.scalar(None, pa.binary()))]
-
-
-def _octets(column: pa.BinaryArray) -> list[Any]:
-    """Returns each value's length, and its bytes."""
-    return [_zigzag(lengths(column), None), column]
 
 
 def _blocks(lists: pa.Array, items: pa.BinaryArray) -> list[Any]:

@@ -42,9 +42,8 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.sinks.kafka.control_records import OffsetSpan, PublishedSplit
-from windrow.ingest.sinks.kafka.encoder import HEADER
+from windrow.ingest.sinks.kafka.encoder import HEADER, ORIGIN, origin_of
 from windrow.ingest.sinks.kafka.fields import CALLS, FLAGS, HEADERS, WORDS
-from windrow.ingest.sinks.kafka.origin import ORIGIN, origin_of
 from windrow.ingest.sinks.kafka.partitioners import BY_KEY, PARTITION, Partitioner, partitions
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 from windrow.ingest.sinks.kafka.topics import LogEnd, Topic

@@ -25,8 +25,7 @@ from datetime import timedelta
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Committed, Receipt, Staged
 from windrow.ingest.ports.sink import (
     AlreadyDone,
     Audit,

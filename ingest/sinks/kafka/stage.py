@@ -14,8 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.model.plan import Split
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.schema.checksum import checksum, checksums, text
 from windrow.ingest.sinks.file_stager import FileStager, GrowingFile, RowLayout
 from windrow.ingest.sinks.filesystem import Place
@@ -225,18 +224,15 @@ class StagedMessageFiles:
             for file in files:
                 self._place.remove(file.path)
 
-    def older(self, cutoff_ms: int) -> list[str]:
-        """Returns the files last written before an instant, in epoch milliseconds."""
-        return sorted(
-            f.path for f in self._place.walk(FOLDER) if f.modified.timestamp() * 1000 <= cutoff_ms
-        )
-
     def sweep(self, cutoff_ms: int, *, dry_run: bool) -> list[str]:
-        """Removes the files last written before an instant, and returns their full paths.
+        """Removes the files last written before an instant, in epoch milliseconds.
 
+        Returns their full paths, in order.
         A dry run removes nothing.
         """
-        found = self.older(cutoff_ms)
+        found = sorted(
+            f.path for f in self._place.walk(FOLDER) if f.modified.timestamp() * 1000 <= cutoff_ms
+        )
         for path in () if dry_run else found:
             self._place.remove(path)
         return [f"{self.staging}/{path}" for path in found]

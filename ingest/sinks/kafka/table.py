@@ -26,12 +26,13 @@ from windrow.ingest.settings.secrets import Secret
 from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.control_topic import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import (
+    IN_ORIGIN,
+    ORIGIN,
     MessageEncoder,
     PlainSerializer,
     Serializer,
     with_columns,
 )
-from windrow.ingest.sinks.kafka.origin import IN_ORIGIN, ORIGIN
 from windrow.ingest.sinks.kafka.partitioners import Partitioner
 from windrow.ingest.sinks.kafka.send import PublishTarget
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles

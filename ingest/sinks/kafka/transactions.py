@@ -18,8 +18,7 @@ from hashlib import sha256
 import msgspec
 
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Plan, Window
 
 SMALL = 100_000
 """Number of offsets that small splits in one transaction may have together.

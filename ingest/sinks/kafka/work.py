@@ -8,8 +8,7 @@ import msgspec
 
 from windrow.ingest.errors import OverlapError, RefusedError
 from windrow.ingest.model.owner import LEDGER_ANEW
-from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts, Staged
 from windrow.ingest.sinks.kafka.control_records import ControlState, OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessages
 from windrow.ingest.sinks.window_table import check_receipt

@@ -33,9 +33,8 @@ from psycopg.rows import class_row
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.plan import Covered, Window, covered
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.postgres.columns import CatalogColumn
 from windrow.ingest.sinks.postgres.names import TableName

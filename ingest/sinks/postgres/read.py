@@ -13,8 +13,7 @@ from psycopg.types.json import set_json_loads
 
 from windrow.ingest.sinks.json_columns import LOADS
 from windrow.ingest.sinks.postgres.columns import JSON, column_type
-from windrow.ingest.sinks.postgres.encode import DAYS, MICROS
-from windrow.ingest.sinks.postgres.json_text import from_json
+from windrow.ingest.sinks.postgres.encode import DAYS, MICROS, from_json
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 
 _BATCH_ROWS = 2048

@@ -25,8 +25,8 @@ from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.columns import whole_schema

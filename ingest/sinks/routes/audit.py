@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Audit, RowsHeld, Sink, Unreadable
 from windrow.ingest.sinks.routes.parts import routed
 

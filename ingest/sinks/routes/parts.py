@@ -7,8 +7,15 @@ from typing import TypeAlias
 
 import msgspec
 
-from windrow.ingest.model.receipt import Checksum, Checksums, Counts, Receipt, Routed, SplitCounts
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import (
+    Checksum,
+    Checksums,
+    Counts,
+    Receipt,
+    Routed,
+    SplitCounts,
+    Staged,
+)
 from windrow.ingest.schema.checksum import text
 
 Range: TypeAlias = tuple[str, int, int, int]

@@ -38,10 +38,8 @@ import pyarrow as pa
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.receipt import Committed, Receipt, Routed
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Plan, Window
+from windrow.ingest.model.receipt import Committed, Receipt, Routed, Staged
 from windrow.ingest.ports.sink import (
     AlreadyDone,
     Audit,

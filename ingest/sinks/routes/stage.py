@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError, UnstorableRowsError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staging
+from windrow.ingest.model.receipt import Staging
 from windrow.ingest.ports.sink import CheckingStager, Stager, StagerFactory
 from windrow.ingest.schema.checksum import text
 from windrow.ingest.schema.messages import last_values

@@ -22,9 +22,8 @@ from windrow.ingest.errors import DamagedError, RefusedError, SpecError, Unreach
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, Split, covered
+from windrow.ingest.model.plan import Covered, Split, Window, covered
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
 from windrow.ingest.sinks.file_stager import GrowingFile, Layout, TextStager

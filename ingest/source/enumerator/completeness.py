@@ -37,8 +37,7 @@ from typing import Literal
 
 import msgspec
 
-from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
-from windrow.ingest.model.label import Label
+from windrow.ingest.model.boundary import Boundary, Label, Mark, TopicPartition
 from windrow.ingest.model.receipt import Receipt
 
 State = Literal["open", "complete", "late"]

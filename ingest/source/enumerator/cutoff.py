@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from windrow.ingest.errors import CutOffError
 from windrow.ingest.kafka.retry import APART_SECONDS, TIMES, confirmed
-from windrow.ingest.model.boundary import Mark, TopicPartition
-from windrow.ingest.model.label import Label, label_text
+from windrow.ingest.model.boundary import Label, Mark, TopicPartition, label_text
 from windrow.ingest.model.source import Source
 from windrow.ingest.ports.broker import Broker
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from itertools import chain, islice
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
-from windrow.ingest.model.label import Label
+from windrow.ingest.model.boundary import Boundary, Label, Mark, TopicPartition
 from windrow.ingest.model.source import Earliest, FrozenStop, Given, Initializer, Latest, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from windrow.ingest.errors import DataLossError, OpenTransactionError, SpecError
-from windrow.ingest.model.boundary import Mark, TopicPartition
-from windrow.ingest.model.label import instant
+from windrow.ingest.model.boundary import Mark, TopicPartition, instant
 from windrow.ingest.model.source import (
     AtLabel,
     AtTime,

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windrow.ingest.errors import SpecError, first_few
-from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen, label_text
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.label import label_text
 from windrow.ingest.model.source import Initializer, Partitions, Selection, Source
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.source.enumerator.positions import position_marks, positions

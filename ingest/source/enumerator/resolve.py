@@ -37,9 +37,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from windrow.ingest.errors import OpenTransactionError, SpecError
-from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition
+from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, instant
 from windrow.ingest.model.grid import before, labels_between
-from windrow.ingest.model.label import instant
 from windrow.ingest.model.source import AtLabel, Partitions, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from windrow.ingest.errors import IdentityError, SpecError
-from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
-from windrow.ingest.model.label import label_text
-from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, label_text
+from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.tiling import between, refuse_other_source
-from windrow.ingest.model.window import Window
 
 
 def make_plan(

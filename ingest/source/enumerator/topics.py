@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from windrow.ingest.errors import DataLossError, IdentityError, SpecError, WindrowError
-from windrow.ingest.model.boundary import Boundary, TopicPartition, TopicSeen
-from windrow.ingest.model.label import label_text
+from windrow.ingest.model.boundary import Boundary, TopicPartition, TopicSeen, label_text
 from windrow.ingest.model.source import (
     FrozenStop,
     OnLoss,

@@ -15,8 +15,7 @@ import pytest
 from windrow.ingest.errors import GridError, IdentityError, OverlapError, RefusedError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
-from windrow.ingest.model.staged_split import Staging
+from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt, Staging
 from windrow.ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
 from windrow.ingest.testing.contracts.commit_hooks import each_line
 from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest

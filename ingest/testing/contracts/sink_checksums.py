@@ -11,8 +11,7 @@ import pytest
 
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.model.receipt import Checksums, Receipt
-from windrow.ingest.model.staged_split import Staging
+from windrow.ingest.model.receipt import Checksums, Receipt, Staging
 from windrow.ingest.testing.contracts.sink_metadata import RENAMED
 from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
 from windrow.ingest.testing.contracts.windows import ROWS, plan, stage_split, window

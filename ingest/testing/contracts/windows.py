@@ -12,16 +12,15 @@ import pyarrow as pa
 
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import (
     Checksums,
     Counts,
     DeadReplay,
     Receipt,
     SplitCounts,
+    Staged,
 )
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.sink import Done, Sink, Stager
 from windrow.ingest.schema.messages import MESSAGES

@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from windrow.ingest.admin.chosen_dead_letters import refused_attempts
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Plan, Window
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.sinks.columns import DEAD_LETTERS

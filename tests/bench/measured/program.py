@@ -27,9 +27,8 @@ import pyarrow as pa
 from tests.runner.spark.daemons import DRIVER_PROPERTIES
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
-from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged, Staging
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Split, Window
+from windrow.ingest.model.receipt import Staged, Staging
 from windrow.ingest.ports.decoder import Decode, Decoded
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import ReadPlan

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from windrow.ingest.kafka.embedded.processes import end, note, noted
+from windrow.ingest.kafka.embedded.server import end, note, noted
 
 
 def test_only_the_noted_process_is_found(tmp_path: Path) -> None:

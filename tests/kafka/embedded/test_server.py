@@ -17,8 +17,7 @@ import pytest
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.broker import KafkaBroker
-from windrow.ingest.kafka.embedded.processes import ended_within
-from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, ended_within, find_jars
 from windrow.ingest.model.boundary import TopicPartition
 
 

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from windrow.ingest.errors import DataLossError, SchemaChangedError, SpecError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged
 from windrow.ingest.model.refusal_summary import RefusedAt
-from windrow.ingest.model.staged_split import Staged
 from windrow.ingest.testing.engine import WorkerDiedError
 
 

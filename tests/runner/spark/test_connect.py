@@ -26,7 +26,7 @@ from tests.runner.spark.tasks import Dies, EndsItself, Loaded, Name, Raises, Say
 from windrow.ingest.assemble import assemble
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Staged
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.spark import connect

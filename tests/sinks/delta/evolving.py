@@ -25,8 +25,7 @@ from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.kind import Evolve

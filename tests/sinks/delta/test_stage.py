@@ -17,7 +17,7 @@ from tests.sinks.delta.pieces import staged_paths
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import BugError
-from windrow.ingest.model.staged_split import Staged, Staging
+from windrow.ingest.model.receipt import Staged, Staging
 from windrow.ingest.sinks import file_stager
 from windrow.ingest.sinks.file_stager import FileStager
 from windrow.ingest.testing.contracts.windows import ROWS, messages, plan, stage_split

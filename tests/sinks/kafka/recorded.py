@@ -30,8 +30,7 @@ from tests.sinks.traced import Recorded
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.kafka.producers import MessageProducer, ProducerError, ProducerMessage
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.sink import Outcome
 from windrow.ingest.sinks.kafka import store, transactions
 from windrow.ingest.sinks.kafka.control_records import ControlState, PublishedSplit

@@ -11,7 +11,7 @@ import pytest
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.kafka.origin import ORIGIN, origin_of, origins
+from windrow.ingest.sinks.kafka.encoder import ORIGIN, origin_of, origins
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.testing.contracts.windows import ROWS, messages, window

@@ -34,7 +34,7 @@ from windrow.ingest.ports.sink import Done, Unreadable
 from windrow.ingest.sinks.kafka import topics
 from windrow.ingest.sinks.kafka.control_records import OffsetSpan, owner_record
 from windrow.ingest.sinks.kafka.control_topic import ControlTopic
-from windrow.ingest.sinks.kafka.origin import ORIGIN
+from windrow.ingest.sinks.kafka.encoder import ORIGIN
 from windrow.ingest.sinks.kafka.send import spans_between
 from windrow.ingest.sinks.kafka.table import Options
 from windrow.ingest.sinks.kafka.topics import LogEnd, LogSeen, SinkTopics

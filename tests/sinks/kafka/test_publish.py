@@ -22,8 +22,7 @@ from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, sink_at
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.kafka.producers import MESSAGE_BYTES, ProducerError, TransactionalProducer
-from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts, Staged
 from windrow.ingest.ports.sink import Delivered, Done
 from windrow.ingest.sinks.kafka import control_records, send, store, topics, transactions
 from windrow.ingest.sinks.kafka.control_records import ControlState
@@ -276,7 +275,10 @@ def test_a_young_staged_file_is_nobodys_to_sweep(tmp_path: Path) -> None:
     for name, seconds in (("old", 1_000), ("young", 2_000)):
         (tmp_path / FOLDER / name).touch()
         os.utime(tmp_path / FOLDER / name, (seconds, seconds))
-    assert StagedMessageFiles(str(tmp_path)).older(1_500_000) == [f"{FOLDER}/old"]
+    assert StagedMessageFiles(str(tmp_path)).sweep(1_500_000, dry_run=False) == [
+        f"{tmp_path}/{FOLDER}/old"
+    ]
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["young"]
 
 
 def test_a_split_that_fails_lets_no_other_begin(

@@ -14,7 +14,7 @@ from typing import Any
 from tests.sinks.kafka.world import KafkaBoth, at
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.kafka.producers import MessageProducer
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.sinks.kafka.control_records import ControlState, PublishedSplit, split_record
 from windrow.ingest.sinks.kafka.store import (
     FencedStore,

@@ -28,8 +28,7 @@ from tests.sinks.traced import Recorded
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.sink import Outcome
 from windrow.ingest.sinks.postgres import server
 

@@ -25,10 +25,8 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, SplitCounts
-from windrow.ingest.model.staged_split import Staged
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Split, Window
+from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Stager, Unreadable
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.sinks.routes.sink import RoutedSink

@@ -18,8 +18,7 @@ from tests.sinks.traced import in_turn
 from tests.sinks.with_dead_letters import DeltaSink
 from tests.sinks.world import POINTS, SinkWorld
 from windrow.ingest.crashpoints import CrashPoint, crash_point
-from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged_split import Staged
+from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Done, Outcome
 from windrow.ingest.sinks.kinds import delta_dead_letters

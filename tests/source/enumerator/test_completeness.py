@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.boundary import Boundary, How, Label, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.model.label import Label
-from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
-from windrow.ingest.model.window import Window
 from windrow.ingest.source.enumerator import completeness
 from windrow.ingest.source.enumerator.completeness import Completeness, Idle, assess
 

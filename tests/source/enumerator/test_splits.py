@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from windrow.ingest.errors import IdentityError
 from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
-from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.window import Window
+from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.source.enumerator.splits import make_plan, refuse_other_identity
 
 A = datetime(2026, 1, 2, 3, tzinfo=UTC)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windrow.ingest.errors import DataLossError, IdentityError, SpecError, UnreachableError
-from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from windrow.ingest.model.label import label_text
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen, label_text
 from windrow.ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics
 from windrow.ingest.source.enumerator.topics import Discovered, discover, refuse_other_topics
 from windrow.ingest.testing.broker import MemoryBroker

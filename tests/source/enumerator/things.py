@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from windrow.ingest.model.boundary import Boundary, How, Mark, TopicSeen
-from windrow.ingest.model.label import Label
+from windrow.ingest.model.boundary import Boundary, How, Label, Mark, TopicSeen
 
 FIRST = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.source.reader.gaps import GAPS_MAX, OFFSETS_MAX, Gaps
+from windrow.ingest.source.reader.reader import GAPS_MAX, OFFSETS_MAX, Gaps
 
 
 @given(offsets=st.sets(st.integers(0, 300)), cut=st.integers(1, 20))
