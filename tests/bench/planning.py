@@ -25,7 +25,8 @@ from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan, Window
-from windrow.ingest.runner.context import Pipeline, ignore
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.progress import ignore
 from windrow.ingest.runner.run_windows import freeze_plans
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
