@@ -22,7 +22,7 @@ from windrow.ingest.cli.output import Output, stop_event
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError, UnreachableError, counted, first_few
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.pause import Pause
+from windrow.ingest.model.plan import Pause
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.runner.availability import unselected_topics
 from windrow.ingest.runner.due import refused_windows

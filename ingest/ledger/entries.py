@@ -42,8 +42,7 @@ from windrow.ingest.model.boundary import Boundary, Label
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.owner import LEDGER_ANEW
-from windrow.ingest.model.pause import Pause
-from windrow.ingest.model.plan import Plan, RefusedWindow, Window
+from windrow.ingest.model.plan import Pause, Plan, RefusedWindow, Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.writer_schema import WriterSchema

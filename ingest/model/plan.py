@@ -1,4 +1,7 @@
-"""Windows, their plans and splits: the offset ranges that a window reads."""
+"""Windows, their plans and splits: the offset ranges that a window reads.
+
+And records of the ledger by which windows aren't run: refusals of windows, pauses of pipelines.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ from datetime import datetime
 
 import msgspec
 
-from windrow.ingest.model.boundary import Boundary, Label, TopicPartition, label_text, require_label
+from windrow.ingest.model.boundary import (
+    Boundary,
+    Label,
+    TopicPartition,
+    instant,
+    label_text,
+    require_label,
+)
 
 
 class Window(msgspec.Struct, frozen=True, order=True):
@@ -144,3 +154,21 @@ class RefusedWindow(msgspec.Struct, frozen=True):
     schema: str
     code: str
     at: datetime
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """A record of the ledger: the pipeline is paused, or goes on again. The newest counts.
+
+    `number`: its place among the records, from 0 on.
+    """
+
+    number: int
+    paused: bool
+    who: str
+    why: str
+    at: datetime
+
+    def __str__(self) -> str:
+        """The record, to follow a pipeline's name: `is paused by ann since ...: why`."""
+        state = f"is paused by {self.who} since" if self.paused else f"was resumed by {self.who} at"
+        return f"{state} {instant(self.at)}{f': {self.why}' if self.why else ''}"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.shape.readme import ROOT, listed
-from windrow.ingest.kafka.embedded.jars import find_jars
+from windrow.ingest.kafka.embedded.server import find_jars
 
 SECONDS = 900
 """Most seconds that a shell may take where the machine is busy; a hang must not cost the suite."""

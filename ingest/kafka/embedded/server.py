@@ -11,6 +11,8 @@ All of its files are in one folder.
     folder/broker.log          the broker's output, appended
     folder/lock                locked while a process starts or stops the broker
 
+Kafka's jars are in a cache, which Maven fills once.
+
 A pid file may outlive its process, and another program may then have the pid. So a
 process is signalled only if its start time is the broker's.
 """
@@ -19,11 +21,13 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -38,8 +42,87 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.java import java_command, java_problem
-from windrow.ingest.kafka.embedded.jars import find_jars
+from windrow.ingest.java import install, java_command, java_problem
+from windrow.ingest.waiting import waiting_for
+
+KAFKA = "4.3.0"
+POM = Path(__file__).with_name("kafka-pom.xml")
+_MAVEN_SECONDS = 600
+
+
+def find_jars() -> Path:
+    """Folder with Kafka's jars: $WINDROW_KAFKA_JARS, else the project's cache.
+
+    Maven fills the cache on first use.
+
+    Raises:
+        SpecError: $WINDROW_KAFKA_JARS names a folder without Kafka's jars.
+        UnreachableError: Maven is missing, or could not download the jars.
+    """
+    named = os.environ.get("WINDROW_KAFKA_JARS")
+    if named:
+        if not any(Path(named).glob("kafka_2.13-*.jar")):
+            what = f"WINDROW_KAFKA_JARS is {named}, which holds no kafka_2.13 jar"
+            raise SpecError(what, "setup", "Name a folder with Kafka's jars, or unset it.")
+        return Path(named)
+    cache = root() / ".windrow" / f"kafka-{KAFKA}"
+    return cache if cache.is_dir() else _fetch(cache)
+
+
+def root() -> Path:
+    """The checkout, or the current folder where windrow is an installed package."""
+    checkout = Path(__file__).parents[4]
+    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+
+
+def _fetch(cache: Path) -> Path:
+    """Downloads the jars to another folder and renames it: a cache is always complete."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise UnreachableError(
+            "Maven is needed to fetch Kafka's jars, and there is no mvn on the path",
+            "setup",
+            f"Either {install('maven')}, or name a folder with Kafka's jars in WINDROW_KAFKA_JARS.",
+        )
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kafka-", dir=cache.parent) as work:
+        pom = shutil.copy(POM, Path(work) / "pom.xml")
+        jars = Path(work) / "jars"
+        with waiting_for(f"Maven to fetch Kafka's jars into {cache}, once"):
+            _maven(
+                [
+                    maven,
+                    "-q",
+                    "-B",
+                    "-f",
+                    str(pom),
+                    "dependency:copy-dependencies",
+                    f"-DoutputDirectory={jars}",
+                ]
+            )
+        try:
+            jars.rename(cache)
+        except OSError:
+            if not cache.is_dir():  # else another process was first, with the same jars
+                raise
+    return cache
+
+
+def _maven(command: list[str]) -> None:
+    typed = " ".join(command)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_MAVEN_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise UnreachableError(
+            f"Maven took longer than {_MAVEN_SECONDS} s", "setup", f"Try by hand: {typed}"
+        ) from None
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+        do = f"Look at Maven's settings and the network; by hand: {typed}"
+        raise UnreachableError(f"Maven could not fetch Kafka's jars:\n{tail}\n", "setup", do)
+
 
 _POLL_SECONDS = 0.1
 
@@ -107,8 +190,6 @@ def _ended(process: psutil.Process) -> bool:
     except psutil.NoSuchProcess:
         return True
 
-
-__all__ = ["EmbeddedBroker", "find_jars", "java_problem"]
 
 T = TypeVar("T")
 

@@ -24,7 +24,6 @@ from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import put_if_absent
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.file_stager import Layout
-from windrow.ingest.sinks.files.columns import check_rows
 from windrow.ingest.sinks.files.manifest import (
     FORM,
     AnyForm,
@@ -38,6 +37,7 @@ from windrow.ingest.sinks.files.manifest import (
 from windrow.ingest.sinks.files.stage import (
     FileFormat,
     FilesStagerFactory,
+    check_rows,
     read_file,
 )
 from windrow.ingest.sinks.filesystem import (

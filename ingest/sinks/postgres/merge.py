@@ -40,7 +40,7 @@ from windrow.ingest.sinks.merging import (
 )
 from windrow.ingest.sinks.postgres.catalog import BoundTable, rows_stay, tombstones_name
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
-from windrow.ingest.sinks.postgres.read import rows
+from windrow.ingest.sinks.postgres.encode import rows
 from windrow.ingest.sinks.postgres.server import identifier
 from windrow.ingest.sinks.postgres.stage import (
     CopyFile,

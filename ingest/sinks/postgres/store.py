@@ -54,8 +54,8 @@ from windrow.ingest.sinks.postgres.create import (
     refuse_others_rows,
     try_to_create,
 )
+from windrow.ingest.sinks.postgres.encode import rows
 from windrow.ingest.sinks.postgres.merge import merge
-from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory, ShownNul, copy_in
 from windrow.ingest.sinks.table_store import (

@@ -8,7 +8,7 @@ import pytest
 
 from windrow.ingest import java
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.kafka.embedded import jars
+from windrow.ingest.kafka.embedded import server
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -23,7 +23,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("WINDROW_KAFKA_JARS", raising=False)
-    monkeypatch.setattr(jars, "root", lambda: tmp_path)
+    monkeypatch.setattr(server, "root", lambda: tmp_path)
     return tmp_path
 
 
@@ -79,7 +79,7 @@ def test_a_java_home_without_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_no_maven_and_no_jars(bare: Path) -> None:
     """Without Maven the jars can't be fetched: UnreachableError with the command to type."""
     with pytest.raises(UnreachableError, match="apt-get install"):
-        jars.find_jars()
+        server.find_jars()
 
 
 def test_jars_appear_whole_or_not_at_all(bare: Path) -> None:
@@ -90,20 +90,20 @@ def test_jars_appear_whole_or_not_at_all(bare: Path) -> None:
     copy = f'{find}; /bin/mkdir -p "$out"; : > "$out/kafka_2.13-4.3.0.jar"'
     program(bare / "bin", "mvn", f"{copy}; echo no route to repository; exit 1")
     with pytest.raises(UnreachableError, match="no route to repository"):
-        jars.find_jars()
+        server.find_jars()
     assert list((bare / ".windrow").iterdir()) == []
     program(bare / "bin", "mvn", copy)
-    found = jars.find_jars()
+    found = server.find_jars()
     assert [jar.name for jar in found.iterdir()] == ["kafka_2.13-4.3.0.jar"]
     assert list((bare / ".windrow").iterdir()) == [found]
     (bare / "bin" / "mvn").unlink()
-    assert jars.find_jars() == found
+    assert server.find_jars() == found
 
 
 def test_a_named_folder_must_hold_kafka(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """$WINDROW_KAFKA_JARS is taken if Kafka is in it, and named in the error if not."""
     monkeypatch.setenv("WINDROW_KAFKA_JARS", str(bare))
     with pytest.raises(SpecError, match="WINDROW_KAFKA_JARS"):
-        jars.find_jars()
+        server.find_jars()
     (bare / "kafka_2.13-4.3.0.jar").touch()
-    assert jars.find_jars() == bare
+    assert server.find_jars() == bare

@@ -14,9 +14,8 @@ import pytest
 from tests.sinks.files.world import FORMATS, FilesBoth, FilesWorld
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.sinks.files.columns import check_rows
 from windrow.ingest.sinks.files.reader import list_files
-from windrow.ingest.sinks.files.stage import FileFormat, read_file
+from windrow.ingest.sinks.files.stage import FileFormat, check_rows, read_file
 from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt
