@@ -511,6 +511,7 @@ class EmbeddedBroker:
 
 
 def free_port(*others: int) -> int:
+    """Finds a free port of this machine, none of the others."""
     for port in random.SystemRandom().sample(range(*_PORTS), 200):
         if port not in others and _is_free(port):
             return port
