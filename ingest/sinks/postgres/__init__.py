@@ -3,12 +3,10 @@
 names      names of tables, and of windrow's own tables (pure)
 url        a server's URL, its place and its secrets (pure)
 columns    the types of columns, and how they evolve (pure)
-json_text  nested values as JSON, and back (pure)
-encode     Arrow batches as rows of a binary COPY (pure)
 server     connections, transactions, and errors of the driver
+encode     Arrow batches as rows of a binary COPY, and rows as Arrow batches
 catalog    windrow's own tables: owners, receipts, ranges, notes
 stage      staged files, and the COPY of them
-read       rows as Arrow batches
 merge      the merge of staged changes into a table with a primary key
 create     creates, binds and compares a table
 store      the table as the commit loop has it, of rows and of dead letters
