@@ -376,14 +376,31 @@ def test_an_unnested_list_that_is_empty_makes_no_row_beside_a_longer_one() -> No
 
 
 def test_many_failing_rows_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first ones in DuckDB's words, which cost a query each."""
-    monkeypatch.setattr(step, "SENTENCES", 2)
-    rows = pa.record_batch({"t": ["x"] * 5, "u": ["y"] * 5})
+    """The first of each column in DuckDB's words, which cost a query, however many fail."""
+    asked, real = [], step.locked
+
+    class Counted:
+        """A DuckDB that notes which queries it is asked, of how many rows."""
+
+        def __init__(self) -> None:
+            self.real = real()
+
+        def register(self, name: str, rows: pa.Table) -> None:
+            asked.append(rows.num_rows)
+            self.real.register(name, rows)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+    monkeypatch.setattr(step, "locked", Counted)
+    rows = pa.record_batch({"t": ["x", "x", "x", "1", "1"], "u": ["1", "1", "1", "y", "y"]})
     query = "SELECT t::INT AS t, u::INT AS u FROM rows"
     found = apply(Sql(query), decoded(rows))
     details = found.dead_detail.to_pylist()
-    assert [detail.startswith("Conversion Error") for detail in details] == [True] * 2 + [False] * 3
-    assert details[4] == f"It fails, and another row of its batch by {details[0]}"
+    words = [detail.startswith("Conversion Error") for detail in details]
+    assert words == [True, False, False, True, False]
+    assert details[4] == f"It fails, and another row of its batch by {details[3]}"
+    assert asked.count(1) == 2
 
 
 def test_conditions_are_asked_in_their_order() -> None:

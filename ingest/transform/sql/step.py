@@ -49,12 +49,6 @@ from windrow.ingest.transform.step_rows import (
 SECONDS = 60
 """The longest that a SELECT may take for one batch."""
 
-SENTENCES = 5
-"""How many of a batch's failing rows are computed alone, a millisecond each, for DuckDB's sentence.
-
-The others are told such a sentence of the same column.
-"""
-
 _ROW = "_windrow_row"
 
 
@@ -371,36 +365,34 @@ class _Step:
         return pa.concat_tables(parts)
 
     def _failures(self, rows: pa.Table) -> Iterator[Refusal]:
-        """Finds the rows whose expressions fail, each with DuckDB's sentence.
+        """Finds the rows whose expressions fail.
 
-        A row that the WHERE leaves out fails by the WHERE alone.
+        A row that the WHERE leaves out fails by the WHERE alone. Of the rows that fail in one
+        column the first is computed alone, a millisecond, for DuckDB's sentence; the others
+        are told that sentence.
         """
+        if rows.num_rows == 1:
+            yield from self._failure(range(len(self._parts)), rows, 0)
+            return
+        # DuckDB computes as many rows at once, and TRY one after the other where one of them fails
+        few = pa.Table.from_batches(rows.to_batches(max_chunksize=32), rows.schema)
         try:
-            tried = self._run(self._tries, rows).columns
+            tried = self._run(self._tries, few).columns
         except duckdb.Error:  # TRY doesn't catch everything: the rows are halved
-            if rows.num_rows == 1:
-                yield from self._failure(range(len(self._parts)), rows, 0)
-                return
             half = rows.num_rows // 2
             yield from self._failures(rows.slice(0, half))
             for failure in self._failures(rows.slice(half)):
                 yield replace(failure, rows=failure.rows + half)
             return
-        asked, told = np.ones(rows.num_rows, np.bool_), 0
+        asked = np.ones(rows.num_rows, np.bool_)
         for at, values in enumerate(tried):
             failed = asked & np.asarray(values.is_null())
-            numbers = np.flatnonzero(failed)
-            alone = max(SENTENCES - told, 1)
-            said = [
-                refusal
-                for number in numbers[:alone].tolist()
-                for refusal in self._failure([at], rows, number)
-            ]
-            yield from said
-            for first in said[:1] if len(numbers) > alone else []:
-                detail = f"It fails, and another row of its batch by {first.detail}"
-                yield replace(first, rows=numbers[alone:], detail=detail)
-            told += len(numbers)
+            first, others = np.split(np.flatnonzero(failed), [1])
+            for number in first.tolist():
+                for said in self._failure([at], rows, number):
+                    yield said
+                    detail = f"It fails, and another row of its batch by {said.detail}"
+                    yield replace(said, rows=others, detail=detail)
             asked &= ~failed
             if self._parts[at] is self._select.where:
                 true = pc.list_element(values.filter(pa.array(asked)), 0)
