@@ -128,13 +128,15 @@ def moody(rows: pl.DataFrame):
 """
 MORE = """\
 import asyncio
+import random as chance
+import time
 import uuid
 
 import pandera.polars as pa
 import polars as pl
 import pyarrow as arrow
 
-CALLS, SAID = [], []
+CALLS, SAID, COIN = [], [], chance.Random(1)
 
 
 class Tagged(pa.DataFrameModel):
@@ -171,6 +173,18 @@ def back_again(rows: pl.DataFrame) -> pl.DataFrame:
 
 def random(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("id", name=pl.Series([uuid.uuid4().hex for _ in range(rows.height)]))
+
+
+def coin(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select("id", name=pl.Series(COIN.choices(["heads", "tails"], k=rows.height)))
+
+
+def rarely(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select("id", name=pl.Series(COIN.choices("ab", [9, 1], k=rows.height)))
+
+
+def stamped(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select("id", name=pl.lit(str(time.time_ns() // 10**7)))
 
 
 def random_and_moved(rows: pl.DataFrame) -> pl.DataFrame:
@@ -355,6 +369,14 @@ def test_few_rows_show_that_they_are_moved(step: Any, count: int) -> None:
 def test_a_row_for_each_row_needs_no_number(step: Any, function: str) -> None:
     """A function that gives a row for each row stays as it is, also if its values are random."""
     assert apply(step(function), decoded(ROWS)).rows["id"] == ROWS["id"]
+
+
+@pytest.mark.parametrize("function", ["coin", "rarely", "stamped", "random"])
+def test_values_by_chance_are_no_order(step: Any, function: str) -> None:
+    """In batches of few rows they are sometimes the same twice, and sometimes change places."""
+    for number in range(100):
+        rows = ROWS.slice(0, 2 + number % 3)
+        assert apply(step(function), decoded(rows)).rows["id"] == rows["id"]
 
 
 def test_a_function_is_asked_about_its_order_once_a_split(step: Any) -> None:
