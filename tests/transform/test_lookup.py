@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+from threading import Barrier
 from typing import Any, Literal
 
 import polars as pl
@@ -24,6 +25,7 @@ from tests.s3.server import S3Server
 from tests.sinks.worlds import world_of
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.lookups.table import parquet
 from windrow.ingest.lookups.table import source as tables
 from windrow.ingest.lookups.table.kind import TableSection
 from windrow.ingest.lookups.table.parquet import ParquetFiles
@@ -604,6 +606,24 @@ def test_files_in_a_bucket_are_others_by_their_etags(s3: S3Server) -> None:
         s3.client().put_object(Bucket=bucket.removeprefix("s3://"), Key="a.parquet", Body=content)
         versions.append(ParquetFiles(bucket).newest().partition("/")[2])
     assert versions[0] != versions[1]
+
+
+def test_the_footers_of_files_are_read_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object store takes its time for each: here the first waits for the last."""
+    for _ in range(8):
+        _to_parquet(tmp_path / "t", CUSTOMERS)
+    together, real = Barrier(8), parquet._footer  # noqa: SLF001
+
+    def footer(source: pa.NativeFile) -> bytes:
+        together.wait(60)
+        return real(source)
+
+    files = ParquetFiles(str(tmp_path / "t"))
+    version = files.newest()
+    monkeypatch.setattr(parquet, "_footer", footer)
+    assert files.newest() == version
 
 
 def test_files_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
