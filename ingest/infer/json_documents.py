@@ -83,14 +83,19 @@ DECIMALS = Scalars(tuple(one for one in STRICT.types if pa.types.is_decimal(one[
 EXACT_OR_TEXT = replace(STRICT, texts=True)
 
 
-def document(value: bytes) -> dict[str, Any] | None:
-    """Parses a JSON object, its numbers as literals, NaN as a float; None if the value is none."""
+def parsed_json(value: bytes) -> Any:
+    """Parses JSON, numbers with a fraction as literals, NaN as a float; None if it is no JSON."""
     try:
-        parsed = json.loads(
+        return json.loads(
             value.decode(), parse_int=integer, parse_float=str.encode, parse_constant=float
         )
     except (ValueError, RecursionError):
         return None
+
+
+def document(value: bytes) -> dict[str, Any] | None:
+    """Parses a JSON object, as `parsed_json` does; None if the value is none."""
+    parsed = parsed_json(value)
     return parsed if isinstance(parsed, dict) else None
 
 

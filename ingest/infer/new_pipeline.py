@@ -43,8 +43,8 @@ from windrow.ingest.infer.proposal import (
     documents_of,
     of_documents,
     of_one_column,
+    with_keys,
     with_nullable_nan,
-    without_key,
     without_repeated_key,
     without_unusable,
 )
@@ -449,8 +449,8 @@ def _others(valued: Sequence[KeyAndValue]) -> str:
 def _by_format(
     topic: str, format_: SampledFormat, messages: Sequence[KeyAndValue], asked: PipelineRequest
 ) -> Proposal:
-    valued = sum(message.value is not None for message in messages)
-    keyed = any(message.key for message in messages)
+    keys = [message.key for message in messages if message.value is not None]
+    valued = len(keys)
     if format_ == "csv":
         if not asked.columns:
             raise SpecError(
@@ -458,11 +458,9 @@ def _by_format(
                 "spec",
                 "Nothing was written. Give them in order: --columns id,name.",
             )
-        lines = of_lines(messages, asked.columns)
-        return without_key(lines) if keyed else lines
+        return with_keys(of_lines(messages, asked.columns), keys)
     if format_ in {"string", "raw"}:
-        whole = of_one_column(format_, valued)
-        return without_key(whole) if keyed else whole
+        return with_keys(of_one_column(format_, valued), keys)
     if format_ in ENVELOPES:
         events = events_of(format_, messages)
         if not events:

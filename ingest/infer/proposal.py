@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, NamedTuple
@@ -17,9 +18,16 @@ from windrow.ingest.infer.candidates import (
     Candidate,
     Refuses,
     TypeGuess,
+    free_name,
     refuse_unusable,
 )
-from windrow.ingest.infer.json_documents import candidates_of, document, keys_are_data
+from windrow.ingest.infer.json_documents import (
+    candidates_of,
+    document,
+    guess_type,
+    keys_are_data,
+    parsed_json,
+)
 from windrow.ingest.settings.templates import has_template
 
 Document = Mapping[str, Any]
@@ -102,7 +110,7 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
         {"format": Setting(format_), **(_NON_NUMERIC if odd else {})},
         tuple(hints),
     )
-    return with_json_key(proposal, [key for key, _ in pairs])
+    return with_keys(proposal, [key for key, _ in pairs])
 
 
 def of_one_column(format_: str, messages: int) -> Proposal:
@@ -127,18 +135,56 @@ KEEP_KEY = (
 )
 
 
+_WHOLE_KEY = "key"
+"""The name of the column of keys that are one value, unless the value has it."""
+_NUMBERS = {2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
+"""The types of numbers in bytes, by their width."""
+_BEGINS_OF_DOUBLES = {0x3F, 0x40, 0x41}
+"""The first bytes, without the sign, of doubles between some 0.00002 and eight billion."""
+
+
 def without_key(proposal: Proposal) -> Proposal:
     """Adds the hint that keys are left out."""
     return replace(proposal, hints=(*proposal.hints, KEEP_KEY))
 
 
-def with_json_key(proposal: Proposal, keys: Sequence[bytes | None]) -> Proposal:
-    """Adds the fields of the keys, if all keys are JSON objects."""
+def with_keys(proposal: Proposal, keys: Sequence[bytes | None]) -> Proposal:
+    """Adds the columns of the keys: the fields of JSON objects, or one column for other keys.
+
+    Keys stay out, with a hint, if a message has none, or if only some are JSON objects.
+    """
     parsed = [None if key is None else document(key) for key in keys]
-    of_keys = [key for key in parsed if key]
-    if not of_keys or len(of_keys) < len(keys):
-        return without_key(proposal) if any(keys) else proposal
-    return with_key(proposal, candidates_of(of_keys), "json")
+    documents = [one for one in parsed if one]
+    if documents and len(documents) == len(keys):
+        return with_key(proposal, candidates_of(documents), "json")
+    if not any(keys):
+        return proposal
+    if None in keys or any(one is not None for one in parsed):
+        return without_key(proposal)
+    format_, guess, words = _whole_key([key for key in keys if key is not None])
+    column = Candidate(free_name(_WHOLE_KEY, proposal.candidates), guess, nullable=False)
+    return with_key(proposal, [column], format_, comment=words)
+
+
+def _whole_key(keys: Sequence[bytes]) -> tuple[str, TypeGuess, str]:
+    """The format and the type of keys that are one value each, with a comment for the spec.
+
+    The type loses nothing of a key: numbers with a fraction stay texts, and numbers in bytes
+    have all the bytes.
+    """
+    values = [parsed_json(key) for key in keys]
+    guess = guess_type(values)
+    if all(isinstance(value, str | int) for value in values) and not guess.lenient:
+        return "json", guess, "the whole key, a JSON value; other texts are dead letters"
+    with suppress(UnicodeDecodeError):
+        if all("".join(key.decode().split()).isprintable() for key in keys):
+            return "string", TypeGuess(pa.string()), "the whole key, a text"
+    same_width = len({len(key) for key in keys}) == 1
+    kind = _NUMBERS.get(len(keys[0]), pa.binary()) if same_width else pa.binary()
+    if kind == pa.int64() and all(key[0] & 0x7F in _BEGINS_OF_DOUBLES for key in keys):
+        kind = pa.float64()
+    words = "its bytes" if kind == pa.binary() else "a number as Kafka's serializers write it"
+    return "raw", TypeGuess(kind), f"the whole key, {words}"
 
 
 def with_key(
@@ -146,12 +192,13 @@ def with_key(
     of_key: Sequence[Candidate],
     key_format: str,
     settings: Mapping[str, Setting] = {},
+    comment: str = "the columns that come from the key",
 ) -> Proposal:
     """Adds the fields of the key as columns.
 
     They get a prefix if the value has fields of the same names.
 
-    `settings`: more settings of `decode.key`.
+    `settings`: more settings of `decode.key`; `comment`: that of `decode.key`.
     """
     taken = {candidate.name.casefold() for candidate in proposal.candidates}
     prefixes = ("key" * (n > 0) + "_" * n for n in count())
@@ -167,7 +214,7 @@ def with_key(
         key = {"format": key_format, "fields": fields}
         key |= {"fields_prefix": prefix} if prefix else {}
         key |= {name: setting.value for name, setting in settings.items()}
-        decode["key"] = Setting(key, "the columns that come from the key")
+        decode["key"] = Setting(key, comment)
         decode["fields_include"] = Setting("except_key")
     return replace(proposal, candidates=(*columns, *proposal.candidates), decode=decode)
 
@@ -190,15 +237,15 @@ def with_nullable_nan(proposal: Proposal, rows: pa.Table) -> Proposal:
 def without_repeated_key(proposal: Proposal, rows: pa.Table) -> Proposal:
     """Leaves out the columns of the key where each sampled row has their values in others."""
     key = proposal.decode["key"].value if "key" in proposal.decode and rows.num_rows else {}
-    prefix = key.get("fields_prefix", "")
-    others = {name: name.removeprefix(prefix) for name in key.get("fields", ()) if prefix}
+    fields, prefix = key.get("fields", ()), key.get("fields_prefix", "")
+    texts = {name: [*map(str, rows[name].to_pylist())] for name in rows.column_names}
+    others = {name: name.removeprefix(prefix) for name in fields if prefix}
+    if [name.rstrip("_") for name in fields] == [_WHOLE_KEY]:
+        same_texts = (n for n in texts if n != fields[0] and texts[n] == texts[fields[0]])
+        others = dict.fromkeys(fields, next(same_texts, ""))
     if (
         not others
-        or any(
-            other not in rows.column_names
-            or repr(rows[name].to_pylist()) != repr(rows[other].to_pylist())
-            for name, other in others.items()
-        )
+        or any(texts[name] != texts.get(other) for name, other in others.items())
         or any(one.name in others and one.guess.left_out for one in proposal.candidates)
     ):
         return proposal
@@ -232,10 +279,10 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
         )
     )
     left_out = {each.name: each.guess.note for each in candidates if not each.usable}
-    if proposal.format == "csv" and left_out:
-        name, why = next(iter(left_out.items()))
+    name = next((name for name in left_out if name not in key), None)
+    if proposal.format == "csv" and name is not None:
         raise SpecError(
-            f"{name!a} in --columns can't be a column: {why}",
+            f"{name!a} in --columns can't be a column: {left_out[name]}",
             "spec",
             "Nothing was written. Give each field a name of its own.",
         )

@@ -17,7 +17,7 @@ from windrow.ingest.infer.avro import avro_candidates, roots_of
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, over_versions
 from windrow.ingest.infer.json_documents import document
 from windrow.ingest.infer.json_schema import json_candidates
-from windrow.ingest.infer.proposal import Proposal, Setting, with_json_key, with_key, without_key
+from windrow.ingest.infer.proposal import Proposal, Setting, with_key, with_keys, without_key
 from windrow.ingest.infer.protobuf import protobuf_candidates
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.schema_registry import SchemaRegistry
@@ -195,18 +195,14 @@ def path_in(messages: pa.Table, part: Part) -> Sequence[int]:
 def _with_key(
     registry: SchemaRegistry, topic: str, messages: pa.Table, proposal: Proposal
 ) -> Proposal:
-    """Adds the columns of the key, if all keys have the same format and any fields."""
-    seen = framed(messages, "key")
-    if None in seen.values or (seen.others and seen.named):
-        return without_key(proposal) if seen.others or seen.named else proposal
-    if seen.others:
-        return with_json_key(proposal, seen.values)
+    """Adds the columns of the key: by the registry, where every key names a schema of it."""
+    seen, keys = framed(messages, "key"), messages.column("key").to_pylist()
+    if seen.others or None in keys:
+        return with_keys(proposal, keys)
     try:
         schema, of_key, _ = _candidates(registry, topic, messages, "key")
     except SpecError:  # a schema without fields, as a JSON Schema of texts
         return without_key(proposal)
-    if schema is None:
-        return proposal
-    if not of_key:
-        return without_key(proposal)
+    if schema is None or not of_key:
+        return with_keys(proposal, keys) if schema is None else without_key(proposal)
     return with_key(proposal, of_key, FORMATS[schema.kind], _records(schema, messages, "key"))

@@ -30,7 +30,7 @@ def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
     """
     result = stage.call("infer", "shop.things", str(tmp_path / "new"), *AT)
     assert result.exit_code == 1, result.output
-    assert "1 column of format json, guessed from 10 messages" in result.stdout
+    assert "2 columns of format json, guessed from 10 messages" in result.stdout
     assert "Of 12 sampled messages of shop.things 10 fit" in result.stdout
     assert "2: not_json" in result.stdout
     assert "Don't run it yet" in result.stdout

@@ -5,6 +5,7 @@ takes what it was guessed from.
 from __future__ import annotations
 
 import json
+import struct
 import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.formats.avro.wire import varint
 from tests.formats.confluent.registries import framed
+from tests.infer.test_every_value import run
 from tests.profiles import examples
 from tests.registry.server import RegistryServer
 from windrow.ingest.assemble import assemble
@@ -217,6 +219,58 @@ def test_a_key_that_says_the_same_is_left_out(
     found = inferred(tmp_path, broker, PipelineRequest(topic, ADDRESS, **hints))
     assert list(columns_of(tmp_path)) == columns
     assert ("the keys are the same as the value's 'id'" in found.notes) == (id_ == 5)
+
+
+WHOLE_KEYS: dict[str, tuple[list[bytes], str, list[Any]]] = {
+    "texts": ([b"a-1", "ä 2".encode()], "string", ["a-1", "ä 2"]),
+    "digits behind a zero": ([b"007", b"008"], "string", ["007", "008"]),
+    "fractions": ([b"1.10", b"1.9"], "string", ["1.10", "1.9"]),
+    "whole numbers": ([b"17", b"-18"], "json", [17, -18]),
+    "JSON texts": ([b'"a"', b'"b"'], "json", ["a", "b"]),
+    "booleans": ([b"true", b"false"], "json", [True, False]),
+    "JSON of several kinds": ([b'"a"', b"17"], "string", ['"a"', "17"]),
+    "shorts": ([b"\0\x11", b"\xff\xfe"], "raw", [17, -2]),
+    "integers": ([b"\x69\0\0\0", b"\xff\xff\xff\xfe"], "raw", [0x69000000, -2]),
+    "longs": ([bytes(7) + b"\x11", b"\xff" * 8], "raw", [17, -1]),
+    "doubles": ([struct.pack(">d", n) for n in (2.5, -3e6)], "raw", [2.5, -3e6]),
+    "bytes": ([b"\0\1", b"\0\1\2"], "raw", [b"\0\1", b"\0\1\2"]),
+}
+"""Keys, the format that reads them, and the values of their column."""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hints"),
+    [
+        *((name, b'{"KEY": "x"}', {}) for name in WHOLE_KEYS),
+        ("texts", b"x", {"format": "csv", "columns": ("KEY",)}),
+    ],
+)
+def test_a_key_that_is_one_value_is_a_column(
+    name: str, value: bytes, hints: dict[str, Any]
+) -> None:
+    """Whatever the values are, and beside a field of the same name; with nothing of a key lost."""
+    keys, key_format, values = WHOLE_KEYS[name]
+    done = run([(key, value) for key in keys], **hints)
+    assert [row for rows in done.rows for row in rows or ()] == [
+        {"key_": one, "KEY": "x"} for one in values
+    ]
+    assert done.settings.decode.key.format == key_format
+    assert done.found.notes == ()
+
+
+@pytest.mark.parametrize(("key", "columns"), [(b"5", ["id", "n"]), (b"6", ["key", "id", "n"])])
+def test_a_key_that_is_the_value_of_a_field_is_left_out(
+    tmp_path: Path, key: bytes, columns: list[str]
+) -> None:
+    """Also if one of them is a text, and the other a number."""
+    broker = broker_with()
+    for one in (b"5", key):
+        broker.produce(
+            TopicPartition("shop.orders", 0), b'{"id": "5", "n": 1}', key=one, timestamp=FIRST
+        )
+    found = inferred(tmp_path, broker)
+    assert list(columns_of(tmp_path)) == columns
+    assert ("the keys are the same as the value's 'id'" in found.notes) == (key == b"5")
 
 
 def test_a_key_that_says_more_inside_stays(tmp_path: Path) -> None:

@@ -371,7 +371,7 @@ KEYED: dict[str, tuple[list[Pair], dict[str, Any], list[str]]] = {
         {"format": "json", "fields": ["key_ID"], "fields_prefix": "key_"},
         ["key_ID", "id"],
     ),
-    "is a text": ([(b"a", b'{"id": 1}')], {}, ["id"]),
+    "is an object once": ([(b'{"shop": "a"}', b'{"id": 1}'), (b"a", b'{"id": 1}')], {}, ["id"]),
     "is missing once": ([(b'{"shop": "a"}', b'{"id": 1}'), (None, b'{"id": 1}')], {}, ["id"]),
 }
 
@@ -399,8 +399,21 @@ def test_keys_that_are_left_out_are_told(told: PipelineRequest) -> None:
     """Of whatever format the values are, nobody loses the keys without a word; where
     there are none, there is nothing to say.
     """
-    assert propose(told, messages([(b"k", b"1,2")]), None).hints == (KEEP_KEY,)
+    assert propose(told, messages([(b"k", b"1,2"), (None, b"1,2")]), None).hints == (KEEP_KEY,)
     assert propose(told, messages([(None, b"1,2"), (b"", b"1,2")]), None).hints == ()
+
+
+@pytest.mark.parametrize(("key", "key_format"), [(b"a-1", "string"), (bytes(7) + b"\x11", "raw")])
+def test_keys_beside_values_of_a_registry(key: bytes, key_format: str) -> None:
+    """A registry needn't have their schemas: a text, and a long whose bytes look like an id."""
+
+    class OfValues(FixedRegistry):
+        def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
+            return super().of_subject(subject, most) if subject == "t-value" else []
+
+    table = messages([(key, framed(3, b"\x02"))])
+    found = propose(asked(), table, OfValues((WriterSchema("3", "AVRO", AVRO),)))
+    assert settings(found)["key"] == {"format": key_format, "fields": ["key"]}
 
 
 def read(**row: Any) -> dict[str, Any]:
