@@ -295,6 +295,7 @@ def test_a_topic_that_goes(desk: SourceDesk) -> None:
     desk.send(TopicPartition(gone, 0), *minutes(0, 1))
     pipeline = until(desk, "topic-.*", "latest", most=2)
     assert run_batch(pipeline, Request("a")) is not None
+    assert not is_done(until(desk, "topic-.*", "latest", on_removed="drop")), "nothing is gone yet"
     desk.logs.cluster.delete(gone)
     with pytest.raises(DataLossError, match=gone):
         run_batch(pipeline, Request("b"))
@@ -361,7 +362,7 @@ def test_two_runs_at_once_freeze_one_end(desk: SourceDesk, monkeypatch: pytest.M
 def test_a_run_that_dies_between_the_freeze_and_the_first_commit(
     desk: SourceDesk, monkeypatch: pytest.MonkeyPatch, killed: str
 ) -> None:
-    """The next one has the same end, though the log has grown meanwhile."""
+    """The next one has the same end, though the log has grown meanwhile; it isn't done before."""
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
     desk.engine = DyingEngine(0 if killed == "read" else 9)
@@ -375,6 +376,7 @@ def test_a_run_that_dies_between_the_freeze_and_the_first_commit(
     with pytest.raises((CrashError, InterruptedRunError)):
         drain(pipeline)
     monkeypatch.undo()
+    assert not is_done(pipeline)
     desk.send(tp, *minutes(2))
     assert drain(until(desk, tp.topic, "latest")) == [{tp: (0, 2)}]
     assert is_done(pipeline)

@@ -82,6 +82,18 @@ def commit(sink: Any, number: int, attempt: str = "a1") -> Any:
     return sink.commit(*staged_receipt(sink, number, 0, attempt))
 
 
+def test_the_text_of_another_generation(tmp_path: Path) -> None:
+    """What the ledger keeps of a receipt is its own text, also once a later one replaced it."""
+    world = world_of("sqlite")
+    made = world.sink_at(world.place(tmp_path, None))
+    made.prepare()
+    first = commit(made, 0).committed.receipt
+    text = made.receipt_text(first)
+    assert isinstance(made.commit(*staged_receipt(made, 0, 1, "b1")), Done)
+    assert made.receipt_text(first) == text
+    assert made.receipt_text(made.look(window(0)).receipt) != text
+
+
 @pytest.mark.some(5)
 @pytest.mark.parametrize(("kind", "harm"), HARMS)
 def test_what_is_kept_of_a_window_is_told_and_restored(

@@ -173,6 +173,20 @@ def test_a_rollback_outlives_compaction_and_expiry(
     assert len(ids(fresh)) == len(set(ids(fresh))) == 36
 
 
+def test_a_rollback_to_a_snapshot_of_others(tmp_path: Path) -> None:
+    """Before windrow's first one nothing is committed, windows without rows included."""
+    made = sink_at(str(tmp_path))
+    made.prepare()
+    table(made).append(table(made).scan().to_arrow())
+    others = table(made).current_snapshot().snapshot_id
+    empty = receipt(plan(made, 0, (0, 0)), [], 0, "a1")
+    assert isinstance(made.commit(empty, []), Done)
+    table(made).manage_snapshots().set_current_snapshot(others).commit()
+    fresh = sink_at(made.at.warehouse)
+    assert list(fresh.receipts()) == []
+    assert isinstance(fresh.commit(empty, []), Done)
+
+
 def test_windows_that_others_deleted_were_not_rolled_back(sink: Any) -> None:
     """An owner keeps the newest days alone, and no snapshot of windrow's is left: what
     he deleted stays committed.

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.kafka.transactions import SMALL, chains
+from windrow.ingest.sinks.kafka.transactions import SMALL, TransactionalIds, chains
+from windrow.ingest.testing.contracts.windows import window
 
 
 def plan(*splits: tuple[int, int, int]) -> Any:
@@ -33,3 +34,15 @@ def test_each_split_is_in_one_transaction() -> None:
     numbers = [n for chain in chains(plan(*splits)) for part in chain for n in part]
     assert sorted(numbers) == list(range(len(splits)))
     assert chains(plan()) == []
+
+
+def test_who_runs_beside_another_has_other_ids() -> None:
+    """The parts of a window, and two tables of one pipeline: one id would fence the other."""
+    both = plan(*((p, 0, SMALL) for p in range(3)))
+    both.window = window(0)
+    ids = [
+        id_
+        for control in ("rows.control", "more.control")
+        for id_ in TransactionalIds("windrow", control, pool=2).of_window(both)
+    ]
+    assert len(set(ids)) == len(ids) == 2 * 4

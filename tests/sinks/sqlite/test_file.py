@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,20 @@ def test_a_reader_holds_no_commit_up(sink: Any, user: sqlite3.Connection) -> Non
     before = user.execute("SELECT count(*) FROM orders").fetchone()
     assert isinstance(sink.commit(*staged_receipt(sink, 1)), Done)
     assert user.execute("SELECT count(*) FROM orders").fetchone() == before
+
+
+def test_a_commit_outlives_a_loss_of_power(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is on the disk when it is answered, by the strictest mode of SQLite."""
+    connect, modes = sqlite3.connect, []
+
+    class Seen(sqlite3.Connection):
+        def close(self) -> None:
+            modes.extend(self.execute("PRAGMA synchronous").fetchone())
+            super().close()
+
+    monkeypatch.setattr(sqlite3, "connect", partial(connect, factory=Seen))
+    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
+    assert set(modes) == {3}
 
 
 def test_two_pipelines_share_a_file(sink: Any) -> None:
