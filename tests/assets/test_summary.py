@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
@@ -14,7 +16,8 @@ from tests.assets.world import TOPIC, World, hour
 from windrow.assets.summary import COLOURS, LONGEST, bars_of, picture, summary
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.receipt import Committed
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Committed, SplitCounts
 from windrow.ingest.runner.context import Result
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -79,6 +82,14 @@ def test_fields_that_no_column_is_for_are_told(world: World) -> None:
         world, 0
     )
     assert world.metadata(0)["ignored"].value == 2
+
+
+def test_no_part_of_a_bar_is_negative() -> None:
+    """A late message needn't have become a row: it is drawn as what became of it."""
+    nothing = SplitCounts.of_nothing(Split("t", 0, 0, 10))
+    split = msgspec.structs.replace(nothing, valid=2, dead=5, skipped=1, late=4)
+    receipt: Any = SimpleNamespace(splits=(split,))
+    assert bars_of(receipt, 1) == [("0", {"committed": 0, "late": 2, "dead": 5, "lost": 1})]
 
 
 def test_a_window_without_messages_has_no_picture(world: World) -> None:

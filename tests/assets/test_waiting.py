@@ -2,6 +2,7 @@
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
+import json
 from pathlib import Path
 
 import dagster as dg
@@ -120,13 +121,15 @@ def test_a_tick_is_bounded(
     world: World, downstream: Downstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long history is asked for in pieces, the oldest first, each once: the cursor
-    remembers all ticks.
+    remembers all ticks, and forgets windows that are too old to be looked at.
     """
+    downstream.cursor = '{"2020-01-01-00:00": "complete"}'
     monkeypatch.setattr("windrow.assets.completeness.AT_ONCE", 2)
     world.fill(6)
     assert world.run(0, 4).success
     ticks = [downstream.keys() for _ in range(4)]
     assert ticks == [[world.key(0), world.key(1)], [world.key(2), world.key(3)], [world.key(4)], []]
+    assert set(json.loads(downstream.cursor)) == {world.key(n) for n in range(5)}
 
 
 def test_batches_have_nothing_to_wait_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.source.reader.clients import WAYS
+from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import (
     DataLossError,
     IdentityError,
@@ -70,6 +71,7 @@ class Script:
     def __init__(self, *steps: Fetched | KafkaError) -> None:
         self.steps = list(steps)
         self.begun: list[tuple[int, int | None]] = []
+        self.closed = 0
 
     def __call__(self, properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
         self.begun.append((start.offset, start.leader_epoch))
@@ -89,7 +91,7 @@ class Script:
         return step
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        self.closed += 1
 
 
 def passed(position: int) -> Fetched:
@@ -271,6 +273,30 @@ def test_what_is_still_there_is_read_before_the_rest_is_skipped(
     script.steps.append(event(KafkaError._PARTITION_EOF, 15))
     play(cursor)
     assert (cursor.position, cursor.skipped, skipped) == (20, 5, [(15, 20)])
+
+
+@skips
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_client_that_has_lost_offsets_is_not_kept(
+    reads: Reads, limits: list[LogLimits | None], lost: bool
+) -> None:
+    """The next split takes one that came to its stop without an error: another may stand still."""
+    limits += [LogLimits(15, 30)]
+    script = Script(*([event(KafkaError.OFFSET_OUT_OF_RANGE)] if lost else []), passed(20))
+    with keeping():
+        play(cursor := reads(script))
+        assert cursor.position == 20
+        cursor.close()
+        assert script.closed == (2 if lost else 0)
+
+
+@skips
+def test_a_client_that_has_not_come_to_its_stop_is_not_kept(reads: Reads) -> None:
+    """A read that ends early leaves nothing to the next split."""
+    with keeping():
+        play(cursor := reads(script := Script(passed(15))))
+        cursor.close()
+        assert script.closed == 1
 
 
 def grew_again(reads: Reads, limits: list[LogLimits | None]) -> Cursor:
