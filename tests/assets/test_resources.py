@@ -38,7 +38,7 @@ from windrow.assets.names import (
 from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.errors import GridError, SpecError, UnreachableError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split, Window
@@ -550,6 +550,23 @@ def test_a_server_has_a_master_of_its_own(more: dict[str, Any]) -> None:
     """What a Spark that is up wouldn't hear of is refused beside its address."""
     with pytest.raises(ValueError, match="connect excludes master and spark_config"):
         Spark(connect="sc://localhost:15002", **more)
+
+
+def test_properties_of_a_location_reach_its_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both the Java that is launched early and the context have the master and spark_config."""
+    asked: list[tuple[str, Any]] = []
+
+    def stops(*place: Any) -> None:
+        asked.append(place)
+        raise UnreachableError("no Spark here", "setup", "Nothing.")
+
+    for name in ("spark_context", "launch_early"):
+        monkeypatch.setattr(f"windrow.resources.spark.{name}", stops)
+    engine = Spark(master="local[1]", spark_config={"spark.executor.memory": "3g"}).engine()
+    engine.start()  # an error is told by the first job
+    with pytest.raises(UnreachableError, match="no Spark here"):
+        next(engine.run(Name(), SPLITS))
+    assert asked == [("local[1]", {"spark.executor.memory": "3g"})] * 2
 
 
 @pytest.mark.spark

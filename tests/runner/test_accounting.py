@@ -4,6 +4,7 @@ words that say what to fix.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -576,6 +577,24 @@ def test_a_refused_windows_dead_letters_can_be_read(bank: Bank) -> None:
     assert committed.receipt.counts.dead == 2
     committed = {c.receipt.window for c in pipeline.sink.receipts()}
     assert refused_attempts(pipeline.dead_letters, committed, None) == {}
+
+
+def test_the_dead_letters_of_a_refused_replay_are_named(bank: Bank) -> None:
+    """The advice names the attempt where the window is committed: without it the letters of
+    the committed one are shown.
+    """
+    bank.produce(b'{"amount": 1}', b"poison", b"poison")
+    with pytest.raises(DeadLetterLimitError) as first:
+        bank.run(bank.pipeline())
+    assert "--attempt" not in str(first.value)
+    committed = bank.run(bank.pipeline(max_dead_ratio=1.0)).committed.receipt
+    pipeline = bank.pipeline()
+    with pytest.raises(DeadLetterLimitError) as refused:
+        run(pipeline, HOUR, Request("again", replace=True))
+    named = re.search(r"--attempt (\w+)", str(refused.value))
+    assert named is not None
+    assert named[1] != committed.attempt
+    assert read_dead(pipeline.sink, pipeline.dead_letters, HOUR, attempt=named[1]).num_rows == 2
 
 
 def test_a_receipt_keeps_reasons_and_no_sentences(bank: Bank) -> None:

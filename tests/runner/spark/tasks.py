@@ -243,6 +243,17 @@ class WaitsForEver:
         return staged(split, "waited")
 
 
+class Variable:
+    """Says what a worker's environment has under a name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, split: Split) -> Staged:
+        """See `Engine.run`."""
+        return staged(split, os.environ.get(self.name, ""))
+
+
 class Where:
     """Says where a module's code is: windrow's own, if no other is named."""
 

@@ -37,13 +37,15 @@ except UnreachableError as error:
 """
 
 QUIET = """
-from windrow.ingest.runner.spark.cluster import spark_context
-from windrow.ingest.runner.spark.engine import SparkEngine
+from windrow.ingest.cli.arguments import spark_options
+from windrow.ingest.cli.spark import engine_at
 from windrow.ingest.model.plan import Split
-from tests.runner.spark.tasks import Name
+from tests.runner.spark.tasks import Variable
 
-print(len(list(SparkEngine(lambda: spark_context("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)]))))
-"""  # noqa: E501
+with engine_at(spark_options("local[1,1]", ["spark.executorEnv.SEEN=by a task"], None)) as engine:
+    (result,) = engine.run(Variable("SEEN"), [Split("t", 0, 0, 1)])
+    print(result.rows[0])
+"""
 
 
 class TestSpark(EngineContract):
@@ -132,7 +134,7 @@ def test_without_java_spark_cannot_be_reached(tmp_path: Path) -> None:
 
 def test_spark_says_nothing_of_itself() -> None:
     """A task that succeeds leaves nothing on the terminal: no profile, no level, no
-    library that isn't there.
+    library that isn't there. It has the properties of the command's --conf.
     """
     root = Path(__file__).parents[3]
     env = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"} | {
@@ -142,5 +144,5 @@ def test_spark_says_nothing_of_itself() -> None:
     done = subprocess.run(
         command, cwd=root, env=env, capture_output=True, text=True, timeout=300, check=True
     )
-    assert done.stdout.strip() == "1"
+    assert done.stdout.strip() == "by a task"
     assert [line for line in done.stderr.splitlines() if line != "Waiting for Spark to start"] == []
