@@ -1,17 +1,18 @@
-"""Producers on a real broker: what an error leaves behind."""
+"""Producers: what an error leaves behind."""
 
 from __future__ import annotations
 
 import random
+from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.kafka.produce import ask_until, create_topic, high_watermark, is_decided
 from windrow.ingest.kafka.producers import ProducerError, ProducerMessage, TransactionalProducer
 
-pytestmark = pytest.mark.broker
 
-
+@pytest.mark.broker
 def test_a_transaction_whose_commit_fails_is_aborted(kafka: str) -> None:
     """Else readers of committed messages wait behind it until its timeout.
 
@@ -30,3 +31,17 @@ def test_a_transaction_whose_commit_fails_is_aborted(kafka: str) -> None:
     assert (failed.value.kind, failed.value.unanswered) == ("refused", False)
     producer.leave()
     ask_until(lambda: is_decided(kafka, topic), "the abort")
+
+
+@pytest.mark.parametrize(("code", "must_abort"), [(KafkaError._TIMED_OUT, False), (47, True)])
+def test_a_commit_without_an_answer_is_not_aborted(code: int, *, must_abort: bool) -> None:
+    """It may have succeeded: only a commit of which Kafka says that it failed is aborted."""
+    producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "id", 0)
+    error = KafkaError(code, "so", False, not must_abort, must_abort)
+    producer.producer = Mock(**{"commit_transaction.side_effect": KafkaException(error)})
+    producer.begin()
+    with pytest.raises(ProducerError) as failed:
+        producer.commit()
+    assert failed.value.unanswered != must_abort
+    producer.leave()
+    assert producer.producer.abort_transaction.called == must_abort

@@ -48,6 +48,16 @@ with engine_at(spark_options("local[1,1]", ["spark.executorEnv.SEEN=by a task"],
 """
 
 
+FORKS = """
+import runpy
+import sys
+from windrow.ingest.runner.spark import daemon
+
+runpy.run_module = lambda *_, **__: print([n for n in sys.modules if n.startswith("windrow")])
+daemon.main()
+"""
+
+
 class TestSpark(EngineContract):
     """The contract, on the tests' session."""
 
@@ -69,6 +79,16 @@ def test_workers_load_the_pyspark_that_is_compiled(spark: SparkSession) -> None:
     """It is that of the environment, not Spark's zip, which Python compiles each time."""
     (said,) = SparkEngine(lambda: spark.sparkContext).run(Where("pyspark"), SPLITS[:1])
     assert said.rows[0] == pyspark.__file__
+
+
+def test_workers_load_the_windrow_that_is_installed_by_then() -> None:
+    """Spark forks them from one process, which begins with the first window and may be old: it
+    hands on nothing that it has loaded of windrow.
+    """
+    said = subprocess.run(
+        [sys.executable, "-c", FORKS], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert said.stdout == "[]\n"
 
 
 def test_what_a_worker_has_loaded_is_not_looked_through_after_each_task(
