@@ -21,6 +21,7 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.lookups.http.kind import HttpSection
 from windrow.ingest.lookups.sql.kind import SqlSection
 from windrow.ingest.lookups.table.kind import TableSection
+from windrow.ingest.lookups.table.source import TableSource
 from windrow.ingest.ports.lookup import Answers, Ask, LookupSource
 from windrow.ingest.testing.contracts.lookup import CHANGED, PEOPLE, LookupContract
 
@@ -45,7 +46,16 @@ def _kept() -> Iterator[None]:
         yield
 
 
-class TestDelta(LookupContract):
+class TableContract(LookupContract):
+    """Of tables: what holds of sources that read whole columns."""
+
+    def test_columns_that_nobody_takes_are_not_read(self, source: TableSource) -> None:
+        """They may be wide, and a worker waits for all that is read."""
+        read = source.snapshots.read(source.version(), ["city"])
+        assert {tuple(batch.schema.names) for batch in read} == {("city",)}
+
+
+class TestDelta(TableContract):
     """A Delta table."""
 
     @pytest.fixture
@@ -58,7 +68,7 @@ class TestDelta(LookupContract):
         write_deltalake(place, CHANGED.set_column(0, "id", NARROW["id"]), mode="overwrite")
 
 
-class TestParquet(LookupContract):
+class TestParquet(TableContract):
     """A folder of Parquet files."""
 
     @pytest.fixture

@@ -94,6 +94,19 @@ def test_the_text_of_another_generation(tmp_path: Path) -> None:
     assert made.receipt_text(made.look(window(0)).receipt) != text
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "sqlite"])
+def test_columns_that_nobody_asks_for_are_not_read(kind: str, tmp_path: Path) -> None:
+    """Dead letters are counted by their attempts alone, however long their messages are."""
+    world = world_of(kind)
+    made = world.sink_at(world.place(tmp_path, None))
+    made.prepare()
+    refused, staged = staged_receipt(made, 0)
+    made.commit_dead(refused.plan, refused.attempt, staged)
+    with made.dead_letters.store.reading() as state:
+        names = {name for b in state.scan(window(0), ["attempt"]) for name in b.schema.names}
+    assert names - {"_window"} == {"attempt"}
+
+
 @pytest.mark.some(5)
 @pytest.mark.parametrize(("kind", "harm"), HARMS)
 def test_what_is_kept_of_a_window_is_told_and_restored(
