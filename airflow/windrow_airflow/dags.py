@@ -114,7 +114,6 @@ class MistakenPipeline(DAG):
     names. One of the DAG file itself would take the DAGs of all pipelines away.
     """
 
-    mistake = ""
     # Airflow sets it to the DAG file
     relative_fileloc = property(lambda self: self.path, lambda *_: None)
     # asked for when a DAG is serialized

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -54,6 +55,11 @@ class Chosen(msgspec.Struct, frozen=True):
             self.reason is None
             or any(self.reason == reason for s in receipt.splits for reason, _ in s.reasons)
         )
+
+    def counted(self, receipts: Iterable[Receipt]) -> Counter[str]:
+        """Counts the dead letters of committed windows by reason, of any stage."""
+        totals = sum((receipt.reasons for receipt in receipts), Counter[str]())
+        return Counter({r: n for r, n in totals.items() if self.reason in {None, r}})
 
     def mask(self, dead_letters: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         chosen = np.ones(dead_letters.num_rows, bool)

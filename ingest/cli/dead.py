@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.text import Text
 
 from windrow.ingest import assemble
@@ -35,6 +34,7 @@ from windrow.ingest.config.pipeline import PipelineSpec, windows_named
 from windrow.ingest.errors import counted
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Window
+from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.reader import Take
 from windrow.ingest.runner.run_windows import (
     one_by_one,
@@ -61,8 +61,8 @@ class ShownDead(msgspec.Struct):
     `refused`: windows that aren't committed and have dead letters. Their dead letters
     are in `dead` if the window was named.
 
-    `reasons`: the number of all dead letters of each stage and reason, also beyond the limit;
-    left out if there is none.
+    `reasons`: the number of all dead letters of each reason, also beyond the limit; left out if
+    there is none.
     """
 
     pipeline: str
@@ -104,7 +104,7 @@ def show_dead(
     The file has key, value and headers only with payload.
     """
     spec = load_spec(path)
-    refused, batches = _read(spec, asked)
+    refused, receipts, batches = _read(spec, asked)
     attempts = [RefusedAttempt(*one) for one in sorted(refused.items())]
     lines = render.refused_lines(refused, path, above=asked.window is not None)
     if file is not None:
@@ -117,8 +117,12 @@ def show_dead(
         dead += render.dead_letters(
             window, batch.slice(0, limit - len(dead)).to_pylist(), payload=asked.payload
         )
-        kinds = pc.binary_join_element_wise(batch["stage"], batch["reason"], ": ")
-        reasons.update({one["values"]: one["counts"] for one in kinds.value_counts().to_pylist()})
+        counts = batch["reason"].value_counts().to_pylist()
+        reasons.update({one["values"]: one["counts"] for one in counts})
+        if asked.window is None and asked.chosen.stage is None and reasons.total() > limit:
+            # the receipts count the others, which may be in thousands of windows
+            reasons = asked.chosen.counted(receipts)
+            break
     table = render.dead_table(dead, payload=asked.payload) if dead else Text(no_dead(asked))
     more, by_reason = reasons.total() > limit, dict(reasons.most_common())
     numbers = ", ".join(f"{count:,} {reason}" for reason, count in by_reason.items())
@@ -141,8 +145,8 @@ def _write(file: Path, batches: Iterator[tuple[Window, pa.RecordBatch]], *, payl
 
 def _read(
     spec: PipelineSpec, asked: DeadRequest
-) -> tuple[dict[str, str], Iterator[tuple[Window, pa.RecordBatch]]]:
-    """The windows that aren't committed (key -> newest attempt), and the dead letters.
+) -> tuple[dict[str, str], Iterable[Receipt], Iterator[tuple[Window, pa.RecordBatch]]]:
+    """The windows that aren't committed (key -> newest attempt), receipts, and the dead letters.
 
     Dead letters come batch by batch, each with its window. They are those of the named
     attempt, of the window's committed one, or of its newest one if it isn't committed.
@@ -162,7 +166,7 @@ def _read(
             for batch in dead_letters_of(store, window, attempt) if attempt is not None else ():
                 yield window, batch.filter(pa.array(asked.chosen.mask(batch)))
 
-    return refused, batches()
+    return refused, committed.values(), batches()
 
 
 def no_dead(asked: DeadRequest) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -87,6 +88,8 @@ def prepare(
     from dotenv import load_dotenv
 
     load_dotenv(Path.cwd() / ".env", override=False)
+    # what deltalake writes of a missing region or sign-in is in the error, too
+    os.environ.setdefault("RUST_LOG", "warn,aws_config=error")
     use_zone("UTC")  # whatever the machine's is: functions of a spec may ask for local time
 
 

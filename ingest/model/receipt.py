@@ -98,7 +98,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
     was truncated below `start` after that was frozen, and grew again before `stop` was
     frozen; the new messages below `start` are in no window.
 
-    `reasons` counts the dead letters by stage and reason, and `first_dead` holds offset
+    `reasons` counts the dead letters by reason, and `first_dead` holds offset
     and reason of the first few. `late` and `early` messages have timestamps before and
     after the window's hours; `late_by` counts the late ones by the key of the window in
     whose hours they are stamped, and the earliest key counts all before it too.

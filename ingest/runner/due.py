@@ -74,14 +74,17 @@ def due(
 
 
 def refused_windows(ledger: Ledger, spec: PipelineSpec) -> set[Window]:
-    """The windows whose refusals still count: plan, schema and version are the same."""
+    """The windows whose refusals still count: plan, schema and version are the same.
+
+    A plan never changes, so only a refusal without one asks the ledger for it.
+    """
     refusals = ledger.refused(spec.id)
     current = (schema_digest(spec), written_by()) if refusals else ()
     return {
         refusal.window
         for refusal in refusals
         if (refusal.schema, refusal.code) == current
-        and refusal.plan == _plan_digest(ledger, refusal.window)
+        and (refusal.plan or ledger.plan(refusal.window) is None)
     }
 
 
@@ -92,8 +95,11 @@ def record_refusal(pipeline: Pipeline, window: Window, error: RefusedError) -> N
     """
     with suppress(WindrowError):
         if not error.of_setting and pipeline.sink.look(window) is None:
-            digests = _plan_digest(pipeline.ledger, window), schema_digest(pipeline.spec)
-            pipeline.ledger.refuse(RefusedWindow(window, *digests, written_by(), pipeline.now()))
+            plan, schema = pipeline.ledger.plan(window), schema_digest(pipeline.spec)
+            digest = "" if plan is None else plan.digest
+            pipeline.ledger.refuse(
+                RefusedWindow(window, digest, schema, written_by(), pipeline.now())
+            )
 
 
 def requested_windows(pipeline: Pipeline, request: str, named: Sequence[Window]) -> list[Window]:
@@ -130,13 +136,8 @@ def schema_digest(spec: PipelineSpec) -> str:
     functions that lie in files. No file is loaded.
     """
     sections = spec.model_dump_json(include={"decode", "transform", "metadata", "limits"})
-    digest = sha256(f"{sections}{spec.source.on_loss}".encode())
+    digest = sha256(f"{sections}{spec.source.on_loss}{spec.source.on_removed}".encode())
     for name in sorted(set(_CODE_FILE.findall(sections))):
         with suppress(OSError):
             digest.update((spec.folder / name).read_bytes())
     return digest.hexdigest()
-
-
-def _plan_digest(ledger: Ledger, window: Window) -> str:
-    plan = ledger.plan(window)
-    return "" if plan is None else plan.digest

@@ -161,8 +161,10 @@ def run_windows(
         for part in parts
         for outcome in _run_together(pipeline, part, request, progress, pass_over)
     )
-    recorded = _recording_refusals(pipeline, windows, outcomes)
-    return observed(pipeline, _naming_untried(windows, recorded))
+    recorded = _naming_untried(
+        windows, outcomes, lambda window, error: record_refusal(pipeline, window, error)
+    )
+    return observed(pipeline, recorded)
 
 
 def one_by_one(
@@ -229,30 +231,25 @@ def _outcome_of(window: Window, do: Callable[[Window], T], pass_over: PassOver) 
         return PassedOver(window, error)
 
 
-def _recording_refusals(
-    pipeline: Pipeline, windows: Sequence[Window], outcomes: Iterator[Result | PassedOver]
-) -> Iterator[Result | PassedOver]:
-    """Yields the outcomes of the windows, and records those that were refused in the ledger."""
+def _naming_untried(
+    windows: Sequence[Window],
+    outcomes: Iterator[T],
+    record: Callable[[Window, RefusedError], None] = lambda *_: None,
+) -> Iterator[T]:
+    """Yields the outcomes; an error between them names the windows that were not tried.
+
+    `record` gets each refused window.
+    """
     done = 0
     try:
         for outcome in outcomes:
             done += 1
             if isinstance(outcome, PassedOver):
-                record_refusal(pipeline, outcome.window, outcome.error)
-            yield outcome
-    except RefusedError as error:
-        record_refusal(pipeline, windows[done], error)
-        raise
-
-
-def _naming_untried(windows: Sequence[Window], outcomes: Iterator[T]) -> Iterator[T]:
-    """Yields the outcomes; an error between them names the windows that were not tried."""
-    done = 0
-    try:
-        for outcome in outcomes:
-            done += 1
+                record(outcome.window, outcome.error)
             yield outcome
     except WindrowError as error:
+        if isinstance(error, RefusedError):
+            record(windows[done], error)
         left = [window.key for window in windows[done + 1 :]]
         if left:
             error.do += f" Not tried: {left[0]}" + (

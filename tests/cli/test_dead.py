@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Stage, hour
+from windrow.ingest.cli import dead
 from windrow.ingest.sinks.columns import DEAD_LETTERS
 
 RANGE = f"{hour(0)}/{hour(6)}"
@@ -70,9 +71,10 @@ def test_a_stage_that_there_is_not(refused: Stage, command: tuple[str, ...]) -> 
     assert "Name one of key, header, value, schema, rules." in error
 
 
-def test_a_limit_counts_what_is_asked_for(refused: Stage) -> None:
+def test_a_limit_counts_what_is_asked_for(refused: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is for those of the stage, not for those that were passed over; without one twenty
-    are shown, as by `peek`.
+    are shown, as by `peek`. All are counted by reason, and of committed windows no more are read
+    than are shown.
     """
     shown = refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "2")
     assert (places(shown), shown["left_out"]) == ([(hour(5), 1, 5), (hour(5), 1, 6)], False)
@@ -84,13 +86,21 @@ def test_a_limit_counts_what_is_asked_for(refused: Stage) -> None:
     refused.json("run", refused.spec, "--window", hour(7), code=1)
     shown = refused.json("dead", "show", refused.spec, "--window", hour(7))
     assert (len(shown["dead"]), shown["left_out"]) == (20, True)
-    assert shown["reasons"] == {"value: not_json": 21}
-    assert refused.json("dead", "show", refused.spec, "--limit", "1")["reasons"] == {
-        "value: not_json": 2,
-        "schema: wrong_type": 2,
-    }
-    said = refused.call("dead", "show", refused.spec, "--limit", "1").stdout
-    assert "\n2 value: not_json, 2 schema: wrong_type\n" in said
+    assert shown["reasons"] == {"not_json": 21}
+    asked = ("dead", "show", refused.spec, "--limit", "1")
+    read, really = list[str](), dead.dead_letters_of
+
+    def noted(store: Any, window: Any, attempt: str) -> Any:
+        read.append(window.key)
+        return really(store, window, attempt)
+
+    monkeypatch.setattr(dead, "dead_letters_of", noted)
+    assert refused.json(*asked)["reasons"] == {"not_json": 2, "wrong_type": 2}
+    assert read == [hour(0), hour(1)], "there may be thousands behind them"
+    assert refused.json(*asked, "--reason", "wrong_type")["reasons"] == {"wrong_type": 2}
+    assert refused.json(*asked, "--stage", "value")["reasons"] == {"not_json": 2}
+    said = refused.call(*asked).stdout
+    assert "\n2 not_json, 2 wrong_type\n" in said
 
 
 def test_an_exported_parquet_file(refused: Stage) -> None:

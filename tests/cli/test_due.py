@@ -6,10 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tests.cli.conftest import SCHEMA, START, Stage, hour
+from tests.cli.conftest import SCHEMA, START, TOPIC, Stage, hour
+from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import UnreachableError
+from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 from windrow.ingest.runner import due as rule
 from windrow.ingest.testing.engine import LocalEngine
 
@@ -44,7 +47,9 @@ def test_a_refused_window_is_due_again_by_hand_or_with_another_schema(stage: Sta
     assert keys(ran) == hours(0, 2, 3), "also those behind the refused one"
     assert hour(1) in ran["error"]["message"]
     for _ in range(2):
-        shown = stage.json("due", stage.spec)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delattr(SqlLedger, "plan")  # there may be thousands of refusals
+            shown = stage.json("due", stage.spec)
         assert (shown["windows"], shown["refused"]) == ([], hours(1))
     assert "No closed window is waiting." in stage.call("due", stage.spec).stdout
     assert f"refused: {hour(1)}." in stage.call("due", stage.spec).stdout
@@ -55,12 +60,21 @@ def test_a_refused_window_is_due_again_by_hand_or_with_another_schema(stage: Sta
     assert stage.json("due", stage.spec)["windows"] == hours(1)
     schema.write_text(SCHEMA)
     assert stage.json("due", stage.spec)["windows"] == []
-    for name in ("written_by", "_plan_digest"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rule, name, lambda *_: "another")
-            assert stage.json("due", stage.spec)["windows"] == hours(1)
-
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rule, "written_by", lambda: "another")
+        assert stage.json("due", stage.spec)["windows"] == hours(1)
     spec = stage.folder / "things.yaml"
+    ledger = open_ledger(load_spec(spec).state_url())
+    [refusal] = ledger.refused("things")
+    ledger.refuse(structs.replace(refusal, plan=""))
+    assert stage.json("due", stage.spec)["windows"] == hours(1), "a plan was frozen since"
+    ledger.refuse(refusal)
+    for setting in ("on_loss: skip", "on_removed: drop"):
+        stage.write(f"{TOPIC}, {setting}")
+        assert stage.json("due", stage.spec)["windows"] == hours(1)
+    stage.write()
+    assert stage.json("due", stage.spec)["windows"] == []
+
     spec.write_text(spec.read_text().replace("0.6", "1.0"))
     assert keys(stage.json("run", stage.spec, "--due")) == hours(1)
     spec.write_text(spec.read_text().replace("1.0", "0.6"))

@@ -4,6 +4,9 @@ lost and servers that fail.
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -30,6 +33,13 @@ from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 pytestmark = pytest.mark.slow  # a server is started
 
+SPEC = """\
+id: things
+source: {bootstrap_servers: "127.0.0.1:1", topic: t}
+window: {grid: hourly, start: 2026-01-05T00:00:00Z}
+decode: {schema: "things.py:Thing"}
+sink: {path: "s3://no-such-bucket-at-all/things"}
+"""
 FAULTS = ["lost", "cut", "slow_down", "broken"]
 
 
@@ -250,6 +260,20 @@ def test_a_store_is_waited_for_aloud(fresh: Any, monkeypatch: pytest.MonkeyPatch
     with waits_heard() as heard, waiting_for_storage(fresh.uri):
         said = heard.get(timeout=30).getMessage()
     assert said.endswith(", and for credentials: AWS_ACCESS_KEY_ID isn't set")
+
+
+def test_missing_credentials_are_told_by_the_error_alone(tmp_path: Path) -> None:
+    """Without the log lines of the library that looked for them."""
+    shutil.copy(Path(__file__).parents[1] / "integration" / "things.py", tmp_path)
+    spec = tmp_path / "things.yaml"
+    spec.write_text(SPEC)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    env["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = "http://127.0.0.1:9"
+    words = [Path(sys.executable).parent / "windrow", "show", spec]
+    ended = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 3
+    assert "can't be read: no credentials were found." in ended.stderr
+    assert "aws_config" not in ended.stderr
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
