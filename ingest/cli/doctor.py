@@ -53,7 +53,7 @@ from windrow.ingest.runner.ownership import (
     lost_windows,
     paused,
     refuse_other_end,
-    refuse_other_table,
+    refuse_other_tables,
     refuse_restored,
     refuse_unusable_table,
     refuse_unwritable,
@@ -317,7 +317,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     spec, sink = pipeline.spec, pipeline.sink
     check = sink_check(spec.sink_path(), sink.owner(), spec.id, spec.window.grid, ledger)
     if ledger is not None:
-        refuse_other_table(pipeline)
+        refuse_other_tables(pipeline)
     level, lines = check.level, [check.what]
     delivery = sink.capabilities.delivery
     if delivery != "exactly-once":

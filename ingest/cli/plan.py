@@ -18,7 +18,12 @@ from windrow.ingest.model.plan import Pause, Plan, Window
 from windrow.ingest.runner.availability import expiring_messages, joining_topics, unselected_topics
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import is_done, preview_next
-from windrow.ingest.runner.ownership import paused, refuse_unready, refuse_unwritable
+from windrow.ingest.runner.ownership import (
+    paused,
+    refuse_other_tables,
+    refuse_unready,
+    refuse_unwritable,
+)
 from windrow.ingest.runner.run_windows import preview, refuse_open
 from windrow.ingest.runner.writer_schemas import decoder_for
 
@@ -46,6 +51,7 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     windows = named_windows(spec, text)
     pipeline = assemble.assemble(spec)
     refuse_unwritable(pipeline)
+    refuse_other_tables(pipeline)
     refuse_unready(pipeline)
     plans = PlanDocument(spec.id, [], is_done(pipeline), paused(pipeline.ledger, spec.id))
     pause = [Text(f"Pipeline {spec.id} {plans.paused}.", style="yellow")] if plans.paused else []

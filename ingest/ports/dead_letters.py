@@ -49,6 +49,14 @@ class DeadLetters(Protocol):
             SpecError: it can't; says why, and what to do.
         """
 
+    def refuse_other(self, owner: TableOwner) -> None:
+        """Refuses a store that exists as `prepare` does. Writes nothing.
+
+        Raises:
+            GridError, OwnerError: it is bound to another owner.
+            SchemaChangedError, SpecError: something else made or changed it.
+        """
+
     def prepare(self, owner: TableOwner) -> None:
         """Creates the store and binds it to its owner, or compares the owner if it exists.
 

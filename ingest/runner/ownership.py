@@ -64,6 +64,15 @@ def refuse_other_table(pipeline: Pipeline) -> None:
     refuse_empty_table(pipeline)
 
 
+def refuse_other_tables(pipeline: Pipeline) -> None:
+    """Checks as `refuse_other_table`, and the store of the dead letters.
+
+    It is for callers that don't write: a run finds the second out when it prepares that store.
+    """
+    refuse_other_table(pipeline)
+    pipeline.dead_letters.refuse_other(pipeline.owner())
+
+
 def paused(ledger: Ledger, pipeline_id: str) -> Pause | None:
     """Returns the pause of a pipeline that is paused."""
     newest = ledger.pause(pipeline_id)

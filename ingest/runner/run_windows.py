@@ -567,6 +567,7 @@ def refuse_unreadable(pipeline: Pipeline, plan: Plan) -> Plan:
             `availability.readable_splits`, or the spec selects something else.
     """
     if pipeline.sink.look(plan.window) is None:
+        refuse_lost_receipt(pipeline, plan.window)
         readable_splits(pipeline, _as_specified(pipeline, plan), pipeline.spec.source.on_loss, None)
     return plan
 

@@ -27,7 +27,7 @@ from windrow.ingest.sinks.file_stager import DeadLetterLayout
 from windrow.ingest.sinks.pages import PagedState
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
 from windrow.ingest.sinks.table_store import TableChange, TableState, TableStore, Unanswered
-from windrow.ingest.sinks.window_table import prepare, relist
+from windrow.ingest.sinks.window_table import is_fit, prepare, relist
 
 NoteKind = Literal["dead", "published"]
 
@@ -49,6 +49,9 @@ class DeadLetterTable:
 
     def refuse_unwritable(self) -> None:
         self.store.check_write()
+
+    def refuse_other(self, owner: TableOwner) -> None:
+        is_fit(self.store, COLUMNS, owner)
 
     def prepare(self, owner: TableOwner) -> None:
         prepare(self.store, COLUMNS, owner)

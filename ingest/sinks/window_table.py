@@ -196,11 +196,11 @@ def prepare(store: TableStore, columns: pa.Schema, owner: TableOwner) -> None:
         SchemaChangedError: its columns differ in more than the kind may change.
         SpecError: it would lie inside another table's folder.
     """
-    exists = _is_fit(store, columns, owner)
+    exists = is_fit(store, columns, owner)
     if not exists:
         _refuse_nested(store)
     store.ensure(columns, owner)
-    if not exists and not _is_fit(store, columns, owner):
+    if not exists and not is_fit(store, columns, owner):
         raise table_is_gone(store)
 
 
@@ -229,7 +229,8 @@ def _refuse_nested(store: TableStore) -> None:
         raise SpecError(what, "setup", "Set sink.path to a place beside that folder.")
 
 
-def _is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
+def is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
+    """Returns whether there is a table; raises as `prepare` if it is another's or has others."""
     with store.reading() as state:
         if state is None:
             return False

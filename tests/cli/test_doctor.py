@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from email.message import Message
@@ -409,82 +408,6 @@ def test_deletes_that_compaction_may_have_taken(stage: Stage) -> None:
         check = stage.json("doctor", stage.spec)["checks"][-1]
         assert (check["name"], check["level"]) == ("retention", level)
         assert ("delete.retention.ms of shop.people" in check["what"]) == (level == "warn")
-
-
-def _expired(stage: Stage) -> None:
-    stage.broker.delete_records(TopicPartition("shop.things", 0), 4)
-
-
-def _expired_behind_the_plan(stage: Stage) -> None:
-    spec = Path(stage.spec).read_text()
-    Path(stage.spec).write_text(spec.replace("0.6", "0"))
-    stage.json("run", stage.spec, "--window", hour(0), code=1)
-    Path(stage.spec).write_text(spec)
-    _expired(stage)
-
-
-def _other_columns(stage: Stage) -> None:
-    stage.json("run", stage.spec, "--window", hour(1))
-    (stage.folder / "schema.py").write_text(
-        (stage.folder / "schema.py").read_text().replace("pl.Int64", "pl.String")
-    )
-
-
-def _no_such_rule(stage: Stage) -> None:
-    text = (
-        (stage.folder / "schema.py")
-        .read_text()
-        .replace("id: pl.Int64", "id: pl.Int64 = pa.Field(no_such_check=1)")
-    )
-    (stage.folder / "schema.py").write_text(text)
-
-
-def _no_extra(stage: Stage) -> None:
-    spec = Path(stage.spec)
-    spec.write_text(
-        spec.read_text().replace(
-            "decode: {", "decode: {format: protobuf, message: t.Thing, descriptor: things.desc, "
-        )
-    )
-    (stage.folder / "things.desc").write_bytes(b"")
-
-
-def _no_folder(stage: Stage) -> None:
-    (stage.folder / "lake").write_text("")
-
-
-@pytest.mark.parametrize(
-    ("trouble", "code", "says"),
-    [
-        (_expired, 1, "may have lost its first messages"),
-        (_expired_behind_the_plan, 1, "wants offsets"),
-        (_other_columns, 1, "differ"),
-        (_no_such_rule, 2, "no_such_check"),
-        (_no_extra, 2, "Protobuf can't be decoded: google.protobuf.message isn't installed"),
-        (_no_folder, 2, "lake is no folder"),
-    ],
-)
-def test_plan_and_doctor_refuse_what_run_refuses(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, trouble: Any, code: int, says: str
-) -> None:
-    """What is told in the run's own words: offsets that are gone, mistakes in the
-    schema, a missing extra, a place that isn't to write.
-    """
-    # as where the extra isn't installed
-    monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
-    trouble(stage)
-    said = set()
-    for command in ("plan", "run"):
-        said.add(
-            stage.json(command, stage.spec, "--window", hour(0), code=code)["error"]["message"]
-        )
-    (message,) = said
-    assert says in message
-    failed = [
-        c for c in stage.json("doctor", stage.spec, code=code)["checks"] if c["level"] == "fail"
-    ]
-    assert failed[0]["fix"] in message
-    assert failed[0]["what"] in message
 
 
 def test_exit_code_is_the_first_failure() -> None:

@@ -135,18 +135,11 @@ class FilesStore:
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         entry = self.look() or self._begun(columns, owner)
-        if entry.manifest.format != self.written.format:
-            had, mine = entry.manifest.format, self.written.format
-            what = f"the table {self.place} was begun with {had} files, not {mine}"
-            do = f"Set sink.format back to {had}, or begin a pipeline with another id and path."
-            raise SpecError(what, "setup", do)
         # An object store that ignores the condition would accept the newest manifest again.
         self.puts.check(path_of(entry.number), entry.content)
 
     def _begun(self, columns: pa.Schema, owner: TableOwner) -> Entry:
         """Creates the first manifest, unless another process was first."""
-        if self.files.names("_delta_log") or self.files.names("metadata"):
-            raise another_kind(self.place)
         schema = columns.serialize().to_pybytes()
         first = encode(Manifest(FORM, "", owner, self.written.format, schema))
 
@@ -165,6 +158,8 @@ class FilesStore:
     @contextmanager
     def reading(self) -> Iterator[FilesState | None]:
         entry = self.look()
+        if entry is None and (self.files.names("_delta_log") or self.files.names("metadata")):
+            raise another_kind(self.place)
         yield None if entry is None else FilesState(self, entry)
 
     writing = reading
@@ -288,6 +283,11 @@ class FilesState(PagedState):
         return sum(file.rows for file in files), sum(file.size for file in files)
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
+        had, mine = self._manifest.format, self._store.written.format
+        if had != mine:
+            what = f"the table {self._store.place} was begun with {had} files, not {mine}"
+            do = f"Set sink.format back to {had}, or begin a pipeline with another id and path."
+            raise SpecError(what, "setup", do)
         return self._evolution(columns).changes
 
     def scan(

@@ -117,7 +117,7 @@ def ensure(place: TablePlace, wanted: WantedTable, owner: TableOwner) -> None:
     """
     with writing(place, "setup") as connection:
         _make_own_tables(connection, place)
-        found = _checked(connection, place, wanted)
+        found = checked_table(connection, place, wanted)
         if found is None:
             _create(connection, place, wanted)
         if found is None or found.target is None:
@@ -139,7 +139,7 @@ def try_to_create(place: TablePlace) -> None:
             connection.execute(place.query("CREATE TABLE {table} ()"), ())
 
 
-def _checked(
+def checked_table(
     connection: Connection, place: TablePlace, wanted: WantedTable
 ) -> ExistingTable | None:
     """Looks up the table, and refuses one that can't hold windows; None if it doesn't exist.

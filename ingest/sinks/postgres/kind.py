@@ -120,9 +120,9 @@ class PostgresSection(SinkSection):
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         name = table_name(self.table)
         store = _store(self, name, folder, metadata, self.evolve, self.key)
-        from windrow.ingest.sinks.window_table import WindowTable
+        from windrow.ingest.sinks.postgres.store import PostgresSink
 
-        return WindowTable(store, rows)
+        return PostgresSink(store, rows)
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         store = _store(self, table_name(self.table).dead, folder)

@@ -49,6 +49,7 @@ from windrow.ingest.sinks.postgres.columns import (
 from windrow.ingest.sinks.postgres.create import (
     WantedTable,
     change_columns,
+    checked_table,
     column_changes,
     ensure,
     refuse_others_rows,
@@ -64,6 +65,7 @@ from windrow.ingest.sinks.table_store import (
     Unanswered,
     Written,
 )
+from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.sinks.write_check import refuse_unwritable
 
 
@@ -249,3 +251,15 @@ class PostgresState(BoundTable):
         """Returns none: they are in one table, which `tombstones` reads."""
         del receipts
         return iter(())
+
+
+class PostgresSink(WindowTable):
+    """A table of PostgreSQL's that takes windows."""
+
+    store: PostgresStore
+
+    def columns_to_come(self) -> Sequence[str]:
+        """Checks a table, too, that somebody made for windrow and that no run has bound yet."""
+        with server.reading(self.store.table) as connection:
+            checked_table(connection, self.store.table, self.store.wanted(self.columns))
+        return super().columns_to_come()
