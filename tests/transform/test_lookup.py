@@ -614,7 +614,7 @@ def test_the_footers_of_files_are_read_at_the_same_time(
     """An object store takes its time for each: here the first waits for the last."""
     for _ in range(8):
         _to_parquet(tmp_path / "t", CUSTOMERS)
-    together, real = Barrier(8), parquet._footer  # noqa: SLF001
+    together, real = Barrier(8), parquet.read_footer
 
     def footer(source: pa.NativeFile) -> bytes:
         together.wait(60)
@@ -622,7 +622,7 @@ def test_the_footers_of_files_are_read_at_the_same_time(
 
     files = ParquetFiles(str(tmp_path / "t"))
     version = files.newest()
-    monkeypatch.setattr(parquet, "_footer", footer)
+    monkeypatch.setattr(parquet, "read_footer", footer)
     assert files.newest() == version
 
 

@@ -75,7 +75,7 @@ class ParquetFiles:
     def _contents(self, file: ListedFile) -> bytes:
         """What tells a file's contents from others: its ETag, or its footer."""
         with self._opened(file) as source:
-            return bytes(source.metadata().get("ETag") or _footer(source))
+            return bytes(source.metadata().get("ETag") or read_footer(source))
 
     @contextmanager
     def _opened(self, file: ListedFile) -> Iterator[pa.NativeFile]:
@@ -111,7 +111,7 @@ class ParquetFiles:
         return table, sorted(found, key=lambda file: file.path)
 
 
-def _footer(source: pa.NativeFile) -> bytes:
+def read_footer(source: pa.NativeFile) -> bytes:
     """The bytes of a Parquet file from its metadata on, whose length is behind it."""
     end = source.size() - 8
     source.seek(max(end, 0))
