@@ -21,7 +21,7 @@ from windrow.ingest.ports.sink import (
     WrittenReceipt,
 )
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.ownership import RECEIPT_MISSING, missing_table_error
+from windrow.ingest.runner.ownership import NEWER_LEDGER, RECEIPT_MISSING, missing_table_error
 
 _BACKUP = (
     "Restore what windrow keeps next to the table (the folder _windrow, or the schema windrow) from"
@@ -131,11 +131,7 @@ def _without_receipt(keys: Sequence[str]) -> Finding:
         f"rows of {first_few(keys)} are published, and neither the table nor the ledger has a"
         " receipt of them: the ledger is an older copy, or a run of them died"
     )
-    do = (
-        "Nothing was restored, for the next run would publish them once more. Set `state` to a"
-        " newer copy of the ledger, and restore again. If there is none: begin a pipeline with"
-        " another id, topic and control topic."
-    )
+    do = f"Nothing was restored, for the next run would publish them once more. {NEWER_LEDGER}"
     return Finding("wrong", "receipts", what, do)
 
 

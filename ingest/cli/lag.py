@@ -32,9 +32,9 @@ from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
     paused,
-    refuse_absent_tables,
     refuse_other_end,
     refuse_other_table,
+    refuse_wrong_tables,
 )
 from windrow.ingest.runner.start_and_stop import (
     DONE,
@@ -113,7 +113,7 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
     if newest is None:
         refuse_other_table(pipeline)
     else:
-        refuse_absent_tables(pipeline)
+        refuse_wrong_tables(pipeline)
         refuse_other_end(pipeline.ledger, newest)
     reached = None if newest is None else next_start_after(pipeline.ledger, newest)
     unread = lag(

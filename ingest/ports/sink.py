@@ -292,11 +292,14 @@ class PublishedAudit(Protocol):
     def may_lack(self, window: Window) -> str | None:
         """Why rows of a window may be gone though nothing is wrong, as a sentence; else None."""
 
-    def outside(self, pipeline: str) -> Mapping[str, int]:
+    def outside(self, pipeline: str, newest: int | None = None) -> Mapping[str, int]:
         """The number of a pipeline's rows that no receipt or record names, by their window's key.
 
         They were published besides those of a receipt, or their receipt is lost. Reads all
-        that is there.
+        that is there, or the `newest` offsets of each topic-partition.
+
+        Raises:
+            SpecError: the client may not read it.
         """
 
 
@@ -352,8 +355,11 @@ class TopicSink(Protocol):
 class TableGroup(Protocol):
     """A sink of several tables."""
 
-    def absent(self) -> Sequence[str]:
-        """The identities of its tables that don't exist, but for the one with the receipts."""
+    def owners(self) -> Mapping[str, TableOwner | None]:
+        """The owners of its tables by their identities, but for the one with the receipts.
+
+        None for a table that doesn't exist.
+        """
 
 
 class Sink(Protocol):

@@ -8,7 +8,9 @@ and a disk that isn't mounted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from windrow.ingest.errors import (
     OwnerError,
@@ -17,6 +19,7 @@ from windrow.ingest.errors import (
     SpecError,
     checked_answer,
     counted,
+    first_few,
     see_runbook,
 )
 from windrow.ingest.model.boundary import TopicPartition, label_text, number_of
@@ -27,14 +30,14 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import Partitions, selects
 from windrow.ingest.model.tiling import difference
 from windrow.ingest.ports.ledger import Ledger
-from windrow.ingest.ports.sink import Sink, TableGroup, TopicSink
+from windrow.ingest.ports.sink import PublishedAudit, Sink, TableGroup, TopicSink
 from windrow.ingest.runner.context import Pipeline
 
 _DO_MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
 _DO_MISSING = (
     "Is its disk mounted? If the table was renamed in a database, rename it back (ALTER TABLE). If"
-    " it was moved, let the sink of the spec name where it is now. If it was removed for good:"
-    " windrow rebind SPEC shows what going on without it means."
+    " it was moved, {}. If it was removed for good: windrow rebind SPEC shows what going on without"
+    " it means."
 )
 
 
@@ -44,6 +47,15 @@ _DO_LOST = (
     " SPEC shows what going on without them means."
 )
 """Advice about a table that can't take back what was committed, and has lost its receipts."""
+
+NEWER_LEDGER = (
+    "Set `state` to a newer copy of the ledger, and run windrow verify SPEC --restore-receipts. If"
+    " there is none: begin a pipeline with another id, topic, control topic and staging."
+)
+"""Advice about published windows of which neither the table nor the ledger has a receipt."""
+
+_NEWEST_OFFSETS = 1000
+"""Number of offsets of a topic-partition that are looked at before a pipeline's first run."""
 
 
 def refuse_other_table(pipeline: Pipeline) -> None:
@@ -171,22 +183,50 @@ def refuse_wrong_place(pipeline: Pipeline) -> None:
     bound = sink.owner()
     if bound is not None:
         refuse_other_owner(spec.sink_path(), bound, pipeline.owner())
-        refuse_absent_tables(pipeline)
     elif ledger.recorded(spec.id, 1):
         raise missing_table_error(sink, len(ledger.recorded(spec.id)), absent=True)
+    elif ledger.sink(spec.id) is None:
+        _refuse_published(pipeline)
+    refuse_wrong_tables(pipeline)
 
 
-def refuse_absent_tables(pipeline: Pipeline) -> None:
-    """Checks that each of several tables is there that has rows of windows in the ledger.
+def _refuse_published(pipeline: Pipeline) -> None:
+    """Checks that a pipeline without a table and without a ledger has published nothing.
+
+    Looks at the newest messages only, and passes over topics that this client may not read.
 
     Raises:
-        OwnerError: names one that isn't.
+        OwnerError: it has, and would publish the same windows again.
+    """
+    audit, published = pipeline.sink.audit(), Counter[str]()
+    if isinstance(audit, PublishedAudit):
+        with suppress(SpecError):
+            published.update(audit.outside(pipeline.spec.id, _NEWEST_OFFSETS))
+    if published:
+        raise OwnerError(
+            f"Rows of {first_few(sorted(published))} are published, and neither the table"
+            f" {pipeline.sink.identity} nor the ledger knows a window of {pipeline.spec.id}:"
+            " both were lost, or another pipeline has this id",
+            "setup",
+            f"Nothing was published. {NEWER_LEDGER}",
+        )
+
+
+def refuse_wrong_tables(pipeline: Pipeline) -> None:
+    """Checks of several tables that each is there that has rows of windows in the ledger.
+
+    Raises:
+        OwnerError: names one that isn't; or one belongs to another pipeline or ledger.
+        GridError: one was begun on another grid.
     """
     sink = pipeline.sink
-    for table in sink.absent() if isinstance(sink, TableGroup) else ():
-        copies = pipeline.ledger.recorded(pipeline.spec.id)
-        count = sum(any(t.table == table and t.rows for t in one.routed) for one in copies)
-        if count:
+    for table, bound in sink.owners().items() if isinstance(sink, TableGroup) else ():
+        if bound is not None:
+            refuse_other_owner(table, bound, pipeline.owner())
+        elif count := sum(
+            any(routed.table == table and routed.rows for routed in copy.routed)
+            for copy in pipeline.ledger.recorded(pipeline.spec.id)
+        ):
             raise missing_table_error(sink, count, absent=True, table=table)
 
 
@@ -261,7 +301,14 @@ def missing_table_error(
     windows = counted(count, "committed window")
     state = "isn't there" if absent else "is empty"
     what = f"The table {table or sink.identity} {state}, and the ledger knows {windows} of it"
-    return OwnerError(what, "setup", _DO_MISSING if sink.capabilities.replaces else _DO_LOST)
+    moved = (
+        "let the sink of the spec name where it is now"
+        if table is None
+        else "move it back, for the receipts of windows name its place"
+    )
+    return OwnerError(
+        what, "setup", _DO_MISSING.format(moved) if sink.capabilities.replaces else _DO_LOST
+    )
 
 
 def bind_table(pipeline: Pipeline) -> None:

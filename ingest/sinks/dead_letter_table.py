@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import OutcomeUnknownError, RefusedError
+from windrow.ingest.errors import OutcomeUnknownError, OwnerError, RefusedError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Window
@@ -54,7 +54,16 @@ class DeadLetterTable:
         is_fit(self.store, COLUMNS, owner)
 
     def prepare(self, owner: TableOwner) -> None:
-        prepare(self.store, COLUMNS, owner)
+        try:
+            prepare(self.store, COLUMNS, owner)
+        except OwnerError as error:
+            # the table of the rows is this pipeline's
+            error.do = (
+                f"It has the dead letters of another table. If that is gone, move"
+                f" {self.store.place} away (in a database, rename it), and run this again. Else let"
+                " the sink of the spec name another path (of kafka, another staging)."
+            )
+            raise
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
         layout = DeadLetterLayout(attempt, generation, plan.window.pipeline)

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from tests.advice.world import COMMITTED, NEXT, Advice, Step, World, of_lakes
+from tests.advice.world import COMMITTED, NEXT, Advice, Step, World, again, of_lakes
 from tests.cli.conftest import Stage
 
 TABLE = "lake/things"
@@ -67,8 +67,24 @@ def gap(world: DeltaWorld) -> None:
     (world.table / "_delta_log" / f"{1:020d}.json").unlink()
 
 
+def only_dead_letters_left(world: DeltaWorld) -> None:
+    """Somebody begins anew, and removes the table and the ledger, but not the dead letters."""
+    shutil.rmtree(world.table)
+    Path(".windrow/state.db").unlink()
+
+
 ROWS = [
     *of_lakes(more_columns),
+    Advice(
+        "table and ledger removed, dead letters left",
+        only_dead_letters_left,
+        f"windrow run SPEC --window {COMMITTED}",
+        "It has the dead letters of another table",
+        [
+            Step(r"move (\S+) away", lambda _, found: Path(found[1]).rename("away")),
+            again(f"windrow run SPEC --window {COMMITTED}"),
+        ],
+    ),
     Advice(
         "another client has added a rule",
         constrained,

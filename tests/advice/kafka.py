@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.world import Advice, Step, World, again
-from tests.cli.conftest import Stage, hour
+from tests.advice.world import COMMITTED, Advice, Step, World, again, rewrites
+from tests.cli.conftest import HOURLY, START, Stage, hour
 from tests.kafka.produce import (
     Put,
+    add_partitions,
     configure,
     create_topic,
     delete_records,
@@ -20,6 +21,9 @@ from tests.kafka.produce import (
     high_watermark,
     produce,
 )
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.sinks.kafka import store, transactions
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 
 
@@ -71,6 +75,84 @@ def newer_ledger(world: KafkaWorld, _: re.Match[str]) -> None:
     spec.write_text(f"{spec.read_text()}\nstate: {NEWER}\n")
 
 
+def lost_ledger(world: KafkaWorld) -> None:
+    """The control topic is gone, and the ledger, of which there is a copy."""
+    Path(LEDGER).rename(NEWER)
+    control_lost(world)
+
+
+def new_pipeline(world: KafkaWorld, _: re.Match[str]) -> None:
+    """A pipeline with another id, topic, control topic and staging reads all anew."""
+    topic = create_topic(world.servers, 2)
+    rewrites(world, ("id: things", "id: others"), (world.topic, topic), ("/staging", "/others"))
+    world.topic = topic
+    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
+
+
+def other_control(world: KafkaWorld, _: re.Match[str]) -> None:
+    """The spec names a control topic that doesn't exist yet."""
+    topic = f"topic: {world.topic},"
+    rewrites(world, (topic, f"{topic} control_topic: {world.topic}.receipts,"))
+
+
+def rows_deleted(world: KafkaWorld) -> None:
+    """The control topic is gone, and retention has deleted all rows."""
+    control_lost(world)
+    for partition in range(2):
+        end = high_watermark(world.servers, world.topic, partition)
+        delete_records(world.servers, world.topic, partition, end)
+
+
+def published_without_receipt(world: KafkaWorld) -> None:
+    """A window is published, its run dies, and its ledger with it. Then it gets more messages."""
+    with pytest.MonkeyPatch.context() as crash:
+        crash.setenv("WINDROW_CRASH", "split.after:raise")
+        with pytest.raises(CrashError):
+            world.types(RUN)
+    shutil.copy(OLDER, LEDGER)
+    world.stage.produce(3, b'{"id": 20}', b'{"id": 21}')
+
+
+def grows(world: KafkaWorld) -> None:
+    """The topic that is read has nine messages more."""
+    for n in range(9):
+        place = TopicPartition("shop.things", int(n % 3 > 0))
+        world.stage.broker.produce(place, b'{"id": %d}' % n, timestamp=START)
+
+
+def half_batch(world: KafkaWorld) -> None:
+    """Of a micro-batch one topic-partition is published, and its run dies; its ledger is lost, and
+    an older one cuts the batch elsewhere.
+    """
+    topic = create_topic(world.servers, 2)
+    ids = ("id: things", "id: others"), (world.topic, topic), ("/staging", "/others")
+    rewrites(world, *ids, (HOURLY, "grid: batch"))
+    world.topic, world.next = topic, "--drain"
+    assert world.types("windrow run SPEC") == 0, world.said
+    shutil.copy(LEDGER, OLDER)
+    grows(world)
+    writing, opened = store.FencedStore.writing, list[str]()
+
+    def dies_at_the_second(part: store.FencedStore) -> object:
+        opened.append(part.name)
+        assert len(opened) == 1, "dies"
+        return writing(part)
+
+    with pytest.MonkeyPatch.context() as crash:
+        crash.setattr(transactions, "SMALL", 4)
+        crash.setattr(store, "PARALLEL", 1)
+        crash.setattr(store.FencedStore, "writing", dies_at_the_second)
+        assert world.types("windrow run SPEC") == 70, world.said
+    shutil.copy(OLDER, LEDGER)
+    grows(world)
+
+
+def another_place(world: KafkaWorld, _: re.Match[str]) -> None:
+    """The spec names a ledger that doesn't exist yet."""
+    spec = Path(world.stage.spec)
+    spec.write_text(f"{spec.read_text()}\nstate: anew.db\n")
+
+
 def owner_overwritten(world: KafkaWorld) -> None:
     """Another program writes to the control topic."""
     produce(world.servers, world.control, [Put(b"{}", key=b'["owner"]')])
@@ -100,6 +182,16 @@ def staged_files_removed(world: KafkaWorld) -> None:
 
 RUN = f"windrow run SPEC --window {hour(3)}"
 RESTORE = Step("windrow verify SPEC --restore-receipts")
+ANEW = [
+    Step("Set `state` to another path or database", another_place),
+    Step(
+        "windrow doctor SPEC --rebuild-ledger",
+        lambda w, _: w.types("windrow doctor SPEC --rebuild-ledger"),
+    ),
+]
+NEW_PIPELINE = Step(
+    "begin a pipeline with another id, topic, control topic and staging", new_pipeline
+)
 LEDGER, OLDER, NEWER = ".windrow/state.db", "older.db", "newer.db"
 ROWS = [
     *(
@@ -119,10 +211,82 @@ ROWS = [
         f"rows of {hour(1)} are published, and neither .* has a receipt",
         [
             Step("Set `state` to a newer copy of the ledger", newer_ledger),
+            RESTORE,
+        ],
+    ),
+    Advice(
+        "control topic lost, and no newer ledger",
+        older_ledger,
+        "windrow verify SPEC --restore-receipts",
+        "neither .* has a receipt",
+        [NEW_PIPELINE],
+    ),
+    *(
+        Advice(
+            f"control topic and ledger lost, before {command.split()[1]}",
+            lost_ledger,
+            command,
+            "are published, and neither the table .* nor the ledger knows a window of things",
+            [Step("Set `state` to a newer copy of the ledger", newer_ledger), RESTORE],
+        )
+        for command in (f"windrow run SPEC --window {COMMITTED}", "windrow doctor SPEC")
+    ),
+    Advice(
+        "control topic lost, and all rows",
+        rows_deleted,
+        "windrow verify SPEC --restore-receipts",
+        "have 0 of the 4 rows",
+        [
+            Step("windrow rebind SPEC"),
             Step(
-                "and restore again", lambda w, _: w.types("windrow verify SPEC --restore-receipts")
+                r"windrow run SPEC --window \S+ --again publishes",
+                lambda w, _: w.types(f"windrow run SPEC --window {COMMITTED} --again"),
             ),
         ],
+    ),
+    Advice(
+        "control topic with two partitions",
+        lambda w: add_partitions(w.servers, w.control, 2),
+        RUN,
+        "has 2 partitions",
+        [
+            Step("name it by sink.control_topic", other_control),
+            RESTORE,
+            Step("windrow rebind SPEC"),
+        ],
+        code=2,
+    ),
+    Advice(
+        "control topic that loses records",
+        lambda w: w.sets("cleanup.policy", "compact,delete", w.control),
+        RUN,
+        "it must be compact, or receipts are lost",
+        [
+            Step(
+                "Change that",
+                lambda w, _: w.sets("cleanup.policy", "compact", w.control),
+            ),
+            Step("then run again", lambda w, _: w.types(RUN)),
+        ],
+        code=2,
+    ),
+    Advice(
+        "window published without a receipt, and an older ledger",
+        published_without_receipt,
+        RUN,
+        "under another plan",
+        [
+            *ANEW,
+            Step("If the window is refused then, too", lambda w, _: w.types(RUN)),
+            NEW_PIPELINE,
+        ],
+    ),
+    Advice(
+        "half a micro-batch, and an older ledger",
+        half_batch,
+        "windrow run SPEC",
+        "under another plan",
+        ANEW,
     ),
     Advice(
         "owner overwritten",

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tests.advice.ledger import ELSEWHERE, REBUILD
-from tests.advice.world import COMMITTED, Advice, Step, World
+from tests.advice.world import COMMITTED, Advice, Step, World, rewrites
 from tests.cli.conftest import Stage, hour
 
 
@@ -59,6 +59,14 @@ def ledger_on_server(world: PostgresWorld) -> None:
     world.asks("UPDATE windrow_ledger_2 SET value = '{' WHERE kind = 'receipt'")
 
 
+def rule_on_upserts(world: PostgresWorld) -> None:
+    """A pipeline replaces rows of a table, which gets a rule."""
+    rewrites(world, ("id: things", "id: others"), ("table: things", f"table: others, {UPSERT}"))
+    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
+    world.asks("CREATE RULE kept AS ON INSERT TO others DO ALSO DELETE FROM others WHERE id < 0")
+
+
+UPSERT = "mode: upsert, primary_key: [id]"
 VERIFY, DEEP = "windrow verify SPEC", "windrow verify SPEC --deep"
 RUN = f"windrow run SPEC --window {hour(3)}"
 RESTORE = Step("windrow verify SPEC --restore-receipts")
@@ -147,6 +155,13 @@ ROWS: list[Advice] = [
         RUN,
         "a trigger, a rule or a foreign key of the table adds rows, or deletes some",
         [asked("Take it off", "DROP TRIGGER del ON things"), typed("run the window again", RUN)],
+    ),
+    Advice(
+        "a rule on a table whose rows are replaced",
+        rule_on_upserts,
+        RUN,
+        "with INSERT or UPDATE rules",
+        [asked(r"take it off \(DROP RULE\)", "DROP RULE kept ON others")],
     ),
     Advice(
         "lost receipt",

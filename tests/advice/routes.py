@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.world import COMMITTED, Advice, Step, World
+from tests.advice.world import COMMITTED, Advice, Step, World, rewrites
 from tests.cli.conftest import Stage, hour
 from windrow.ingest.crashpoints import CrashError
 
@@ -45,6 +45,35 @@ def _unmounted(_: World) -> None:
 
 def _runs_again(world: World, _: re.Match[str]) -> None:
     """The windows that the rebind named."""
+    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
+
+
+def _moved(world: World) -> None:
+    FIRST.rename("lake/moved")
+    rewrites(world, ("lake/first", "lake/moved"))
+
+
+def _moved_back(world: World, _: re.Match[str]) -> None:
+    Path("lake/moved").rename(FIRST)
+    rewrites(world, ("lake/moved", "lake/first"))
+
+
+def _left_out(world: World) -> None:
+    """The spec names another table for the value."""
+    rewrites(world, ("lake/first", "lake/second"))
+
+
+def _receipts_lost(_: World) -> None:
+    shutil.rmtree(FIRST / "_windrow" / "receipts")
+
+
+def _other_pipeline(world: World) -> None:
+    """A route of another pipeline leads to the table."""
+    rewrites(world, ("id: things", "id: others"), ("lake/things", "lake/others"))
+
+
+def _other_path(world: World, _: re.Match[str]) -> None:
+    rewrites(world, ("lake/first", "lake/others_first"))
     assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
 
 
@@ -97,6 +126,47 @@ ROWS: list[Advice] = [
         f"windrow run SPEC --window {hour(3)}",
         "lake/first isn't there",
         [Step("Is its disk mounted", lambda _w, _m: Path("away").rename(FIRST))],
+    ),
+    Advice(
+        "moved table",
+        _moved,
+        "windrow verify SPEC",
+        "lake/first, which no route names now",
+        [Step("if it was moved, move it back", _moved_back)],
+    ),
+    Advice(
+        "table that no route names",
+        _left_out,
+        f"windrow replay SPEC --window {hour(1)}",
+        "lake/first, which no route names now",
+        [
+            Step(
+                "Name the table under sink.tables again",
+                lambda w, _: rewrites(w, ("lake/second", "lake/first")),
+            ),
+            Step("then replay", lambda w, _: w.types(f"windrow replay SPEC --window {hour(1)}")),
+        ],
+    ),
+    Advice(
+        "lost receipts",
+        _receipts_lost,
+        "windrow verify SPEC",
+        "The ledger has no copy of the receipts of a route's table",
+        [
+            Step("move the table away", lambda _w, _m: FIRST.rename("away")),
+            Step("windrow rebind SPEC"),
+            Step("its windows can be run again", _runs_again),
+        ],
+    ),
+    *(
+        Advice(
+            f"table of another pipeline, before {command.split()[1]}",
+            _other_pipeline,
+            command,
+            "lake/first belongs to pipeline 'things', not 'others'",
+            [Step("use another path", _other_path)],
+        )
+        for command in (f"windrow plan SPEC --window {hour(1)}", "windrow doctor SPEC")
     ),
     Advice(
         "between two tables",

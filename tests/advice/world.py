@@ -49,6 +49,14 @@ def again(command: str) -> Step:
     return Step(r"[Rr]un (the window|it|this) again", do)
 
 
+def rewrites(world: World, *pairs: tuple[str, str]) -> None:
+    """Somebody edits the spec: each first text is replaced by the second."""
+    spec = Path(world.stage.spec)
+    for old, new in pairs:
+        assert old in spec.read_text()
+        spec.write_text(spec.read_text().replace(old, new))
+
+
 def knows(world: World, found: re.Match[str]) -> None:
     """The model gets a column that may be null."""
     schema = world.stage.folder / "schema.py"
@@ -79,10 +87,11 @@ class World:
     """A pipeline on a table of one kind. A kind makes a world of its own if it needs more.
 
     `said`: all that commands have said since the harm, without line breaks. `patches`: what a test
-    replaces until its end.
+    replaces until its end. `next`: the options of a run of what must go in once all is well again.
     """
 
     stage: Stage
+    next: str = field(default=f"--window {NEXT}", init=False)
     said: str = field(default="", init=False)
     patches: pytest.MonkeyPatch = field(init=False)
 
@@ -139,7 +148,7 @@ class World:
         neither verify with everything read back, nor lag, nor doctor finds anything.
         """
         self.said = ""
-        assert self.types(f"windrow run SPEC --window {NEXT}") == 0, self.said
+        assert self.types(f"windrow run SPEC {self.next}") == 0, self.said
         spec = self.stage.spec
         assert self.stage.json("verify", spec, "--deep")["findings"] == []
         assert self.stage.json("lag", spec)["missing"] == []

@@ -224,7 +224,8 @@ class KafkaAudit:
         if rows != Counter(wanted) and not allows and not compacted:
             do = (
                 "Retention deleted the others, a log lost its end, or a topic isn't in sink.topics"
-                " any more: then name it there again. Later windows can be run without this one;"
+                " any more: then name it there again. Later windows can be run without this one, if"
+                " no window is left after windrow rebind SPEC;"
                 f" windrow run SPEC --window {receipt.window.key} --again publishes all of its rows"
                 " once more."
                 if lost
@@ -312,7 +313,7 @@ class KafkaAudit:
             start = place.first if log is None else max(place.first, log.start)
             yield from self._of_window(msgspec.structs.replace(place, first=start), window)
 
-    def outside(self, pipeline: str) -> Mapping[str, int]:
+    def outside(self, pipeline: str, newest: int | None = None) -> Mapping[str, int]:
         """Counts messages that lie where no record says (`PublishedAudit`).
 
         The logs' ends are asked before the control topic is read: records come with their
@@ -323,8 +324,9 @@ class KafkaAudit:
             control = self._table.control.read(to_end=True) or control
         spans = {key: _spans(control, key) for key in control.windows.keys() | control.splits}
         for (topic, partition), log in logs.items():
-            whole = OffsetSpan(topic, partition, log.start, log.stable - 1)
-            for origin, _, message in self._within(whole):
+            start = log.start if newest is None else max(log.start, log.stable - newest)
+            span = OffsetSpan(topic, partition, start, log.stable - 1)
+            for origin, _, message in self._within(span):
                 at = cast("int", message.offset())
                 if origin.pipeline == pipeline and not any(
                     (s.topic, s.partition) == (topic, partition) and s.first <= at <= s.last

@@ -319,7 +319,7 @@ def _read(value: bytes, kind: type[T]) -> T:
         raise DamagedError(what, "commit", "Update windrow to the version that wrote it.")
     if form < FORM:
         what = f"the control topic holds a record of an older windrow (form {form}, now {FORM})"
-        do = "Begin a pipeline with another id, topic and control topic."
+        do = "Begin a pipeline with another id, topic, control topic and staging."
         raise DamagedError(what, "commit", do)
     return msgspec.json.decode(value, type=kind)
 

@@ -98,8 +98,8 @@ class KafkaSink(KafkaTable):
         del replaced  # a topic replaces no window
         self._check_options()
         bound = self.owner()
+        self.topics.check(self.options.delivery, self.options.timeout)
         if bound is None:
-            self.topics.check(self.options.delivery, self.options.timeout)
             self.topics.make_control()
             write_records(
                 self,

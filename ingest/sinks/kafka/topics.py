@@ -52,8 +52,8 @@ _GUARANTEES: Mapping[Delivered, str] = {
 }
 DO_MADE_ANEW = (
     "Its readers may have read the messages, which can't be restored at their offsets. To publish"
-    " the windows again, begin a pipeline with another id, topic and control topic. Later windows"
-    " of this pipeline can be run all the same."
+    " the windows again, begin a pipeline with another id, topic, control topic and staging. Later"
+    " windows of this pipeline can be run all the same."
 )
 """Advice about a target topic that isn't the one that windows were published to."""
 VERIFICATION = "transaction.partition.verification.enable"
@@ -198,7 +198,9 @@ class SinkTopics:
             raise SpecError(
                 what,
                 "setup",
-                "It must have one: make another topic, and name it by sink.control_topic.",
+                "It must have one: make another topic, and name it by sink.control_topic. If the"
+                " table has windows, windrow verify SPEC --restore-receipts writes their receipts"
+                " to it, and windrow rebind SPEC goes on with it.",
             )
         end, start = questions.ask(
             f"the ends of {self._control_name}", None, lambda: self._limits(questions)
@@ -333,7 +335,7 @@ class SinkTopics:
         if not isinstance(control, KafkaException):
             existing[self._control_name] = control
         settings = self._configured(questions, list(existing))
-        wrong = [*_missing_rights(existing), *_missing_replicas(existing, settings)]
+        wrong = [*_missing_rights(existing)]
         if delivery == "exactly-once":
             wrong += self._broker_mistakes(questions, timeout)
         if self._control_name in existing:
@@ -531,18 +533,6 @@ def _missing_rights(topics: Mapping[str, Any]) -> Iterator[str]:
             and AclOperation.WRITE not in found.authorized_operations
         ):
             yield f"this client may not write to {name}: grant it Write"
-
-
-def _missing_replicas(topics: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    """Yields topics that need more replicas for a write than they have."""
-    for name, found in topics.items():
-        replicas = min((len(partition.replicas) for partition in found.partitions), default=0)
-        least = _number(config[name], "min.insync.replicas", 1)
-        if least > replicas:
-            yield (
-                f"{name} has {replicas} replicas and min.insync.replicas {least}: nothing can be"
-                " written. Give it more replicas"
-            )
 
 
 def _control_mistakes(name: str, found: Any, config: Any) -> Iterator[str]:

@@ -101,7 +101,9 @@ class WindowWork(msgspec.Struct, frozen=True):
         )
         do = (
             "Set `state` back to the ledger that the window was begun with. If that is lost:"
-            f" {LEDGER_ANEW}"
+            f" {LEDGER_ANEW} If the window is refused then, too: later windows in time can be run"
+            " without it; to publish all of it, begin a pipeline with another id, topic, control"
+            " topic and staging."
         )
         return RefusedError(what, "commit", do, split.topic, split.partition, split.start)
 
@@ -219,7 +221,7 @@ def refuse_out_of_order(work: WindowWork, control: ControlState) -> None:
         )
         do = (
             "Nothing was published. Run windows in their order; to publish this window, too, begin"
-            " a pipeline with another id and another topic."
+            " a pipeline with another id, topic and staging."
         )
         raise RefusedError(what, "commit", do)
 
@@ -228,7 +230,7 @@ def no_other_generation(receipt: Receipt) -> RefusedError:
     """Makes the error for a replay of a committed window, or of its dead letters."""
     what = f"window {receipt.window.key} is committed, and published messages can't be deleted"
     return RefusedError(
-        what, "commit", "To write them again, begin a pipeline with another id and another topic."
+        what, "commit", "To write them again, begin a pipeline with another id, topic and staging."
     )
 
 

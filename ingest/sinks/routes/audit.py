@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 import pyarrow as pa
 
 from windrow.ingest.model.boundary import TopicPartition
@@ -12,6 +13,13 @@ from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.sink import Audit, RowsHeld, Sink, Unreadable
 from windrow.ingest.sinks.routes.parts import routed
+
+_DO_ROUTE = (
+    "The ledger has no copy of the receipts of a route's table. Restore what windrow keeps next to"
+    " it (the folder _windrow, or the schema windrow) from a backup. If there is none, move the"
+    " table away (in a database, rename it): windrow rebind SPEC goes on without it, and its"
+    " windows can be run again."
+)
 
 
 class RoutedAudit:
@@ -114,7 +122,7 @@ def _checked(
     for said in receipt.routed:
         held = by_name.get(said.table, {}).get(receipt.window.key)
         if isinstance(held, Unreadable):
-            return held
+            return msgspec.structs.replace(held, do=_DO_ROUTE)
         if held is None and not said.rows:
             continue
         if (
@@ -122,8 +130,11 @@ def _checked(
             or held.generation != receipt.generation
             or routed(said.table, held) != said
         ):
+            named = said.table in by_name
             has = (
-                "doesn't have it"
+                "no route names now"
+                if not named
+                else "doesn't have it"
                 if held is None
                 else f"has generation {held.generation} of it with {held.counts.rows} rows"
             )
@@ -135,7 +146,9 @@ def _checked(
                 receipt.window.key,
                 what,
                 f"windrow replay SPEC --window {receipt.window.key} reads the window again and"
-                " brings all tables to one generation.",
+                " brings all tables to one generation."
+                if named
+                else "Name the table under sink.tables again; if it was moved, move it back.",
             )
     return committed
 

@@ -127,8 +127,8 @@ class RoutedSink:
         for sink in self._every:
             sink.refuse_unwritable()
 
-    def absent(self) -> Sequence[str]:
-        return [sink.identity for sink in self._tables if sink.owner() is None]
+    def owners(self) -> Mapping[str, TableOwner | None]:
+        return {sink.identity: sink.owner() for sink in self._tables}
 
     def places(self) -> Sequence[str]:
         return [place for sink in self._every for place in sink.places()]

@@ -30,10 +30,11 @@ SINK = (
 
 
 class Out:
-    """A stage whose sink is a topic."""
+    """A stage whose sink is a topic, of which Kafka wants no more copies than it has."""
 
     def __init__(self, stage: Stage, kafka: str) -> None:
-        self.stage, self.kafka, self.topic = stage, kafka, create_topic(kafka, partitions=2)
+        self.stage, self.kafka = stage, kafka
+        self.topic = create_topic(kafka, partitions=2, config={"min.insync.replicas": "2"})
         self.write()
 
     def write(self, more: str = "transactional_id_pool: 3") -> None:

@@ -43,14 +43,6 @@ def refused(kafka: str, tmp_path: Path) -> Refused:
     return told
 
 
-def test_a_topic_of_which_more_copies_must_answer_than_there_are(
-    kafka: str, refused: Refused
-) -> None:
-    """Otherwise the first transaction would wait until its timeout."""
-    topic = create_topic(kafka, config={"min.insync.replicas": "2"})
-    assert f"{topic} has 1 replicas and min.insync.replicas 2" in refused(topic)
-
-
 def test_transactions_longer_than_the_cluster_has_them(kafka: str, refused: Refused) -> None:
     """The error names windrow's setting and Kafka's."""
     told = refused(create_topic(kafka), timeout=timedelta(hours=1))
