@@ -160,8 +160,9 @@ ROWS: list[Advice] = [
         "a rule on a table whose rows are replaced",
         rule_on_upserts,
         RUN,
-        "with INSERT or UPDATE rules",
+        "has INSERT or UPDATE rules",
         [asked(r"take it off \(DROP RULE\)", "DROP RULE kept ON others")],
+        code=2,
     ),
     Advice(
         "lost receipt",
