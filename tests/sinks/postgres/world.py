@@ -26,8 +26,9 @@ from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.postgres import server
-from windrow.ingest.sinks.postgres.catalog import rows, table_at
+from windrow.ingest.sinks.postgres.catalog import table_at
 from windrow.ingest.sinks.postgres.columns import HASH
+from windrow.ingest.sinks.postgres.encode import rows
 from windrow.ingest.sinks.postgres.names import table_name
 from windrow.ingest.sinks.postgres.server import TablePlace, reading
 from windrow.ingest.sinks.postgres.store import PostgresStore
