@@ -311,6 +311,19 @@ def test_a_map_with_a_key_twice_is_a_dead_letter() -> None:
     assert (found.rows["a"].to_pylist(), found.dead_index.to_pylist()) == ([1], [1])
 
 
+def test_a_map_that_can_not_be_read_is_left_out_with_its_row() -> None:
+    """A row that the WHERE leaves out is no dead letter, whatever other columns it has."""
+    twice = pa.array(
+        [[("a", 1)], [("a", 1), ("a", 2)], [("a", 3)]], pa.map_(pa.string(), pa.int64())
+    )
+    rows = pa.record_batch({"m": twice, "n": [1, 0, 1]})
+    for given, wanted in ((rows, [{"a": 1}, {"a": 3}]), (rows.slice(1, 1), [])):
+        found = apply(Sql("SELECT m['a'] AS a FROM rows WHERE n > 0"), decoded(given))
+        assert (found.rows.to_pylist(), found.dead_index.to_pylist()) == (wanted, [])
+    found = apply(Sql("SELECT m['a'] AS a FROM rows WHERE n = 0"), decoded(rows))
+    assert (found.rows.num_rows, found.dead_index.to_pylist()) == (0, [1])
+
+
 def test_what_no_calendar_has_is_a_dead_letter() -> None:
     """A timestamp that DuckDB can hold, and no table, by itself or in a list, struct or map."""
     rows = pa.record_batch({"ms": pa.array([0, 10**15, None])})

@@ -349,7 +349,8 @@ class _Step:
 
         Some of DuckDB's functions ask for no second argument where the first is null, but
         only if it is null in all rows that are computed together. Or what comes out is too
-        large for one batch of DuckDB's.
+        large for one batch of DuckDB's. Or the WHERE leaves out a row whose map has a key
+        twice, which DuckDB can't read.
 
         Raises:
             SpecError: it is too large for one row.
@@ -359,9 +360,12 @@ class _Step:
             try:
                 parts.append(self._run(self._query, part))
             except duckdb.Error:
-                if half == 0:
+                if half:
+                    parts.append(self._in_parts(part))
+                elif self._select.where is None or self._run(self._alone[0], part)[0][0].as_py():
                     raise self._too_large(rows) from None
-                parts.append(self._in_parts(part))
+                else:
+                    parts.append(self._run(self._query, part.slice(0, 0)))
         return pa.concat_tables(parts)
 
     def _failures(self, rows: pa.Table) -> Iterator[Refusal]:
