@@ -21,7 +21,6 @@ from pydantic.json_schema import SkipJsonSchema
 from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
 from windrow.ingest.config.dagster import DagsterSpec
 from windrow.ingest.config.limits import DeadLettersSpec, LimitsSpec
-from windrow.ingest.config.metadata import METADATA_SCHEMA, checked_metadata
 from windrow.ingest.config.position import position_of
 from windrow.ingest.config.source import SourceSpec, unread
 from windrow.ingest.config.transform import TransformSpec, transform_mistakes
@@ -30,12 +29,12 @@ from windrow.ingest.errors import GridError, SpecError
 from windrow.ingest.formats.kinds import ASKING, DecodeSection, asks_registry
 from windrow.ingest.model.boundary import label_text
 from windrow.ingest.model.grid import BATCH, parse_windows, window_at
-from windrow.ingest.model.metadata_columns import DEFAULT
+from windrow.ingest.model.metadata_columns import DEFAULT, METADATA
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.source import Initializer
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
-from windrow.ingest.settings.document import SettingPath
+from windrow.ingest.settings.document import SettingPath, suggest
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import (
     LeftOut,
@@ -48,6 +47,7 @@ from windrow.ingest.settings.values import (
     place,
     refuse,
     section_of,
+    sentence,
 )
 from windrow.ingest.sinks.kind import OnClusterSection, SinkSection
 from windrow.ingest.sinks.kinds import SinkOfItsKind
@@ -73,6 +73,68 @@ def _pipeline_id(value: str) -> str:
 PipelineId: TypeAlias = Annotated[
     TextOrEmpty, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")
 ]
+
+
+METADATA_SCHEMA = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in METADATA},
+    "additionalProperties": False,
+}
+
+
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+def checked_metadata(value: object) -> Mapping[str, str]:
+    """Validates the section and adds the defaults, in the order of `METADATA`."""
+    if not isinstance(value, Mapping):
+        raise sentence("must be a mapping")
+    wrong: list[tuple[SettingPath, str]] = [
+        ((str(name),), f"unknown key{suggest(str(name), tuple(METADATA))}")
+        for name in value
+        if name not in METADATA
+    ]
+    written = {
+        name: None if column == "none" else column
+        for name, column in value.items()
+        if name in METADATA
+    }
+    wrong += [
+        ((name,), what)
+        for name, column in written.items()
+        if (what := _column_mistake(name, column)) is not None
+    ]
+    whole = {**DEFAULT, **written}
+    found = {name: str(whole[name]) for name in METADATA if whole.get(name) is not None}
+    seen: dict[str, str] = {}
+    for name, column in found.items():
+        other = seen.setdefault(column.casefold(), name)
+        if other != name:
+            own = name if name in written else other
+            wrong.append(
+                (
+                    (own,),
+                    (
+                        f"{other} and {name} would both be column {column}, and tables don't tell"
+                        " case apart"
+                    ),
+                )
+            )
+    if wrong:
+        refuse(wrong)
+    return found
+
+
+def _column_mistake(name: str, column: object) -> str | None:
+    if column is None:
+        needed = METADATA[name].needed
+        return None if needed is None else f"can't be left out: {needed}"
+    if not isinstance(column, str) or not _COLUMN.fullmatch(column):
+        return (
+            "must be a column name, up to 128 of a-z A-Z 0-9 _ and no digit first, or none to leave"
+            " it out"
+        )
+    return None
 
 
 class PipelineSpec(Section):
