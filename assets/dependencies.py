@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -41,14 +41,13 @@ def keys_of(spec: PipelineSpec) -> set[str]:
     return {kafka_key(spec), ledger_key(spec), sink_key(spec), spark_key(spec)}
 
 
-def source_of(spec: PipelineSpec, resources: Any, pipeline: Pipeline | None = None) -> KafkaSource:
+def source_of(spec: PipelineSpec, resources: Any) -> KafkaSource:
     """The pipeline's source.
 
     Raises:
         SpecError: the resource under the source's key is none.
     """
-    source: KafkaSource = _under(kafka_key(spec), resources, "reading").reading(spec, pipeline)
-    return source
+    return cast("KafkaSource", _under(kafka_key(spec), resources, "reading").reading(spec))
 
 
 def ledger_of(spec: PipelineSpec, resources: Any) -> Ledger:
@@ -58,8 +57,7 @@ def ledger_of(spec: PipelineSpec, resources: Any) -> Ledger:
         SpecError: the resource under the ledger's key is none.
         UnreachableError: its database doesn't answer.
     """
-    ledger: Ledger = _under(ledger_key(spec), resources, "ledger").ledger()
-    return ledger
+    return cast("Ledger", _under(ledger_key(spec), resources, "ledger").ledger())
 
 
 def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pipeline:
@@ -94,8 +92,8 @@ def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:
         return None
     if spec.dead_cluster is not None:
         return dead_topic(spec.dead_cluster, dead.topic)
-    topic: DeadTopic = _under(kafka_key(spec), resources, "dead_topic").dead_topic(dead.topic)
-    return topic
+    resource = _under(kafka_key(spec), resources, "dead_topic")
+    return cast("DeadTopic", resource.dead_topic(dead.topic))
 
 
 def _under(key: str, resources: Any, method: str) -> Any:

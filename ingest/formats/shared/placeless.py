@@ -46,10 +46,7 @@ class Placeless:
             elif places.fields is None:
                 below, where = places.values, (*path, "*")
             elif name in places.fields:
-                below = places.fields[name]
-                if below is None:
-                    continue
-                where = (*path, name)
+                below, where = places.fields[name], (*path, name)
             else:
                 yield (*path, name)
                 continue
