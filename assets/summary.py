@@ -19,9 +19,9 @@ from windrow.ingest.runner.context import Result
 from windrow.ingest.source.enumerator.completeness import WindowState
 
 COLOURS = {
-    "committed": "seagreen",
-    "late": "goldenrod",
-    "dead": "crimson",
+    "committed": "green",
+    "late": "orange",
+    "dead": "red",
     "lost": "gray",
 }
 """The parts of a bar, in order; each is readable on white and on black."""
@@ -169,7 +169,11 @@ def picture(bars: Sequence[tuple[str, Mapping[str, int]]]) -> str:
             lines[name] += f"M{at} {row * _ROW - 4}h{width}" if width else ""
             at += width
     there = {name: of for name, of in lines.items() if of}
-    legend = " ".join(f"<tspan fill='{COLOURS[name]}'>{name}</tspan>" for name in there)
+    # texts are gray anyway, and each character may cost a bar
+    legend = " ".join(
+        name if COLOURS[name] == "gray" else f"<tspan fill='{COLOURS[name]}'>{name}</tspan>"
+        for name in there
+    )
     drawn = "".join(f"<path stroke='{COLOURS[name]}' d='{of}'/>" for name, of in there.items())
     texts = "".join(f"<text y='{row * _ROW}'>{label}</text>" for row, label in enumerate(labels, 2))
     svg = (

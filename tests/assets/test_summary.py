@@ -17,8 +17,9 @@ from windrow.assets.summary import COLOURS, LONGEST, bars_of, picture, summary
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Committed, SplitCounts
+from windrow.ingest.model.receipt import Committed, Counts, SplitCounts
 from windrow.ingest.runner.context import Result
+from windrow.ingest.source.enumerator.completeness import WindowState
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -129,6 +130,24 @@ def test_a_summary_is_shown_where_it_stands(world: World) -> None:
     text = summary(Result(Committed(receipt, 1), recovered=False), Lag(0, 0.0, 0, 0, ()), None)
     assert text.count("%3C/text") > 3
     assert len(text) <= LONGEST == 999
+    four = [
+        msgspec.structs.replace(
+            one,
+            partition=n,
+            valid=600,
+            dead=n % 2,
+            late=5 + n,
+            skipped=0 if n else 200,
+            ignored=6,
+            ignored_fields=(("coupon", 6),),
+            reasons=(("wrong_type", n % 2),),
+        )
+        for n in range(4)
+    ]
+    receipt = msgspec.structs.replace(held, splits=tuple(four), counts=Counts.total(four))
+    state = WindowState("complete", None, 0, 0, 0)
+    text = summary(Result(Committed(receipt, 1), recovered=False), None, state)
+    assert drawn(text.partition("(<")[2].rstrip(">)"))["committed"] == 4, "with all to tell"
     small = summary(Result(Committed(held, 1), recovered=False), None, None)
     assert drawn(small.partition("(<")[2].rstrip(">)")) == {"committed": 2}
 
