@@ -218,13 +218,14 @@ def frame_of(rows: pa.RecordBatch) -> pl.DataFrame:
 
     Maps become lists of key/value structs, as the model declares them.
     """
-    arrays = [a.cast(_as_list(a.type)) if pa.types.is_map(a.type) else a for a in rows.columns]
+    arrays = [a.cast(as_list(a.type)) if pa.types.is_map(a.type) else a for a in rows.columns]
     frame = pl.from_arrow(pa.Table.from_arrays(arrays, names=rows.schema.names))
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
-def _as_list(kind: pa.MapType) -> pa.DataType:
+def as_list(kind: pa.MapType) -> pa.DataType:
+    """Returns the type of a list of a map's keys and values."""
     return pa.list_(
         pa.struct(
             [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]

@@ -219,6 +219,18 @@ def one_too_far(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(_row=pl.col("_row") + 1).rename({"text": "name"})
 
 
+def untyped(rows: pl.DataFrame) -> pl.DataFrame:
+    no = pl.Series([None] * rows.height)
+    empty = pl.Series([[]] * rows.height)
+    return pl.DataFrame({"id": rows["id"], "name": no, "tags": empty, "mapped": empty}).select(
+        "tags", "mapped", deep=pl.struct(tags="tags")
+    )
+
+
+def nameless(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select("id", name=pl.Series([None] * rows.height))
+
+
 def as_lists(rows: pl.DataFrame) -> pl.DataFrame:
     return rows
 
@@ -409,6 +421,18 @@ def test_keys_and_values_are_a_list_unless_the_schema_says_map(step: Any, functi
     null = pa.array([[{"key": None, "value": 1}]] * 3, ints)
     with pytest.raises(SpecError, match="mapped has a null as an entry or a key"):
         apply(here, decoded(rows.set_column(2, "mapped", null)))
+
+
+def test_what_has_no_value_in_a_batch_has_any_type(step: Any) -> None:
+    """Of nulls and of empty lists a function can't tell the type; whether a batch has others is
+    chance.
+    """
+    assert apply(step("nameless"), decoded(ROWS)).rows["name"].to_pylist() == [None] * 5
+    tagged = replace(
+        step("untyped"), model=ModelReference("more.py:Tagged", step("untyped").model.folder)
+    )
+    rows = apply(tagged, decoded(ROWS.slice(0, 1))).rows
+    assert rows.to_pylist() == [{"tags": [], "deep": {"tags": []}, "mapped": []}]
 
 
 def test_a_function_that_hangs_is_named(step: Any, caplog: pytest.LogCaptureFixture) -> None:

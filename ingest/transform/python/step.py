@@ -26,7 +26,7 @@ from windrow.ingest.schema.user_code import (
     load_function,
     load_model,
 )
-from windrow.ingest.transform.rules import frame_of
+from windrow.ingest.transform.rules import as_list, frame_of
 from windrow.ingest.transform.step_rows import beside_rows, refuse_own_column, with_deletes
 from windrow.ingest.waiting import waiting_for
 
@@ -165,7 +165,8 @@ class _Step:
 
     def _stored(self, array: pa.Array, field: pa.Field) -> pa.Array:
         """Returns a column as tables have it; a list of keys and values is a map if it shall be."""
-        stored = array.cast(_stored(array.type))
+        wanted = as_list(field.type) if pa.types.is_map(field.type) else field.type
+        stored = array.cast(_stored(array.type, wanted))
         if not pa.types.is_map(field.type) or map_type(stored.type) != field.type:
             return stored
         try:
@@ -297,12 +298,19 @@ def _nullable(columns: Columns) -> Columns:
     return replace(columns, columns=tuple(replace(c, nullable=True) for c in columns.columns))
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
+def _stored(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """The type that tables have for a function's; what has no value in a batch gets any type."""
     types = pa.types
+    if types.is_null(kind):
+        return wanted
     if types.is_large_list(kind) or types.is_list(kind):
-        return pa.list_(_stored(kind.value_type))
+        inner = wanted.value_type if types.is_list(wanted) else kind.value_type
+        return pa.list_(_stored(kind.value_type, inner))
     if types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _stored(f.type)) for f in kind])
+        fields = {f.name: f.type for f in wanted} if types.is_struct(wanted) else {}
+        return pa.struct(
+            [pa.field(f.name, _stored(f.type, fields.get(f.name, f.type))) for f in kind]
+        )
     return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
 
 
