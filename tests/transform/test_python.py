@@ -160,7 +160,8 @@ def rotated(rows: arrow.RecordBatch) -> arrow.RecordBatch:
 
 
 def dealt(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.select("id", name="text").sample(fraction=1, shuffle=True)
+    seed = COIN.randrange(10**6)
+    return rows.select("id", name="text").sample(fraction=1, shuffle=True, seed=seed)
 
 
 def filled(rows: pl.DataFrame) -> pl.DataFrame:
