@@ -17,9 +17,6 @@ from windrow.ingest.sinks.files.reader import list_table
 from windrow.ingest.sinks.filesystem import FILES_LOG, ListedFile, Place
 from windrow.ingest.sinks.parquet_files import batches_of, explained
 
-_READERS = 16
-"""How many files are asked for at once: an object store answers each after tens of milliseconds."""
-
 
 @dataclass(frozen=True)
 class ParquetFiles:
@@ -67,7 +64,7 @@ class ParquetFiles:
 
     def _version(self, files: list[ListedFile]) -> str:
         contents = hashlib.sha256()
-        with ThreadPoolExecutor(_READERS) as pool:
+        with ThreadPoolExecutor(16) as pool:  # an object store takes its time for each file
             for part in pool.map(self._contents, files):
                 contents.update(part)
         return f"{_digest(files)}/{contents.hexdigest()[:32]}"

@@ -186,11 +186,12 @@ class _Step:
             SpecError: it comes elsewhere.
         """
         few = {2: [1, 0], 3: [1, 0, 2]}  # others of these don't show each move
-        places = few.get(rows.num_rows, np.random.default_rng(0).permutation(rows.num_rows))
-        order = pa.array(places)
+        drawn = np.random.default_rng(0).permutation(rows.num_rows)
+        order = pa.array(few.get(rows.num_rows, drawn))
         moved = rows.take(order).set_column(rows.num_columns - 1, ROW, rows[ROW])
         here, wanted = frame_of(given), frame_of(given.take(order))
-        first, wrong = None, here.columns
+        first: tuple[pl.DataFrame, ...] = ()
+        wrong = here.columns
         for _ in range(10):
             try:
                 there, again = (
@@ -199,13 +200,13 @@ class _Step:
                 )
             except mistakes():  # it didn't raise before: the next batch is asked
                 return
-            first = there if first is None else first
+            first = first or (there, again)
             wrong = [
                 name
                 for name in wrong
-                if not _alike(first[name], wanted[name])
+                if not (_alike(first[0][name], wanted[name]) and _alike(first[1][name], here[name]))
                 and (
-                    (_alike(here[name], again[name]) and _alike(first[name], there[name]))
+                    (_alike(here[name], again[name]) and _alike(first[0][name], there[name]))
                     or (_moved(here, again, name) and _moved(here, there, name))
                 )
             ]
