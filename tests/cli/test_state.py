@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Stage, hour
+from tests.cli.conftest import START, Stage, hour
 from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
 
 
 def states(document: Any) -> dict[str, str]:
@@ -59,6 +61,17 @@ def test_the_oldest_window_of_several(stage: Stage) -> None:
     message = said["error"]["message"]
     assert message.startswith(f"{hour(4)}, {hour(5)} of things are not committed.")
     assert f"--window {hour(4)}` commits it" in message
+
+
+def test_a_watermark_at_the_end_of_an_old_window(stage: Stage) -> None:
+    """It is looked for as far back as the window, whatever came behind it."""
+    for n in range(4, 10):
+        at = START + timedelta(hours=n)
+        stage.broker.produce(TopicPartition("shop.things", 0), b'{"id": 1}', timestamp=at)
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(10)}")
+    stage.now = stage.now.replace(day=5, hour=10, minute=10)
+    shown = stage.json("state", stage.spec, "--window", hour(2))
+    assert (states(shown), shown["watermark"]) == ({hour(2): "complete"}, hour(3))
 
 
 def test_a_cluster_that_does_not_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,14 +75,17 @@ class TestOnSpark:
 
     def test_each_batch_is_there_once(self, spark: SparkSession, ground: Ground) -> None:
         """A batch that is written again, with its rows cut another way or with others,
-        writes nothing; another one is another one.
+        writes nothing; another one is another one. Rows of files are rows like any other,
+        whose columns Spark takes for nullable.
         """
         rows = spark.range(500).selectExpr("id", "concat('n', id) AS name")
         ground.write(rows.repartition(5), 7)
         ground.write(rows.repartition(2), 7)
         ground.write(spark.range(900, 950), 7)
         assert ground.ids() == each_once(range(500))
-        ground.write(spark.range(1000, 1010), 3)
+        files = str(ground.folder / "files")
+        spark.range(1000, 1010).write.parquet(files)
+        ground.write(spark.read.parquet(files), 3)
         assert ground.ids() == each_once(range(500), range(1000, 1010))
         message = ground.messages()[0]
         told = dict(message.headers() or ())

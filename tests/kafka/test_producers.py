@@ -33,6 +33,16 @@ def test_a_transaction_whose_commit_fails_is_aborted(kafka: str) -> None:
     ask_until(lambda: is_decided(kafka, topic), "the abort")
 
 
+def test_a_commit_that_succeeded_is_not_aborted() -> None:
+    """The producer is left behind it as it is."""
+    producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "id", 0)
+    producer.producer = Mock()
+    producer.begin()
+    producer.commit()
+    producer.leave()
+    assert not producer.producer.abort_transaction.called
+
+
 @pytest.mark.parametrize(("code", "must_abort"), [(KafkaError._TIMED_OUT, False), (47, True)])
 def test_a_commit_without_an_answer_is_not_aborted(code: int, *, must_abort: bool) -> None:
     """It may have succeeded: only a commit of which Kafka says that it failed is aborted."""

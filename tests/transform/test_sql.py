@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,14 @@ def test_values_come_back_as_they_went_in() -> None:
     assert found.schema.names[:7] == ["d", "at", "day", "l", "s", "map", "f"]
     assert found["twice"].to_pylist() == [Decimal("2.40"), None]
     assert (found["first"].to_pylist(), found["b"].to_pylist()) == ([1, None], [b"\xff", None])
+
+
+def test_days_are_those_of_utc() -> None:
+    """Wherever the machine is: in New York this one would be the day before."""
+    rows = pa.record_batch({"seen": pa.array([datetime(2026, 1, 5, 2, tzinfo=UTC)])})
+    assert selected("SELECT CAST(seen AS DATE) AS day FROM rows", rows) == [
+        {"day": date(2026, 1, 5)}
+    ]
 
 
 def test_nested_values_are_computed() -> None:
