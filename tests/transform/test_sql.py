@@ -256,11 +256,13 @@ def test_days_are_those_of_utc() -> None:
 
 
 def test_nested_values_are_computed() -> None:
-    """Lists, structs and maps that are computed have the types that tables have."""
+    """Lists, structs and maps that are computed have the types that tables have; a lambda in
+    another one has its parameters, too.
+    """
     rows = pa.record_batch({"l": pa.array([[1, 2]], pa.list_(pa.int64()))})
     query = (
-        "SELECT list_transform(l, lambda X: x + 1) AS l, {'a': l, 'b': 'x'} AS s,"
-        " MAP {'k': l} AS m FROM rows"
+        "SELECT list_transform(l, lambda X: list_transform([1], lambda y: x + y)[1]) AS l,"
+        " {'a': l, 'b': 'x'} AS s, MAP {'k': l} AS m FROM rows"
     )
     assert selected(query, rows) == [
         {"l": [2, 3], "s": {"a": [1, 2], "b": "x"}, "m": [("k", [1, 2])]}
