@@ -30,6 +30,7 @@ from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.table_store import TableChange
 from windrow.ingest.sinks.write_check import refuse_network
 from windrow.ingest.testing.contracts.windows import (
+    PER_WINDOW,
     ROWS,
     messages,
     plan,
@@ -344,6 +345,41 @@ def test_what_a_user_made_of_the_table(
         sink.commit(*staged_receipt(sink, 0))
     if "DROP" not in made:
         assert sink.look(window(0)) is None
+
+
+def replacing(user: sqlite3.Connection) -> None:
+    """The table is made anew, and a row takes the place of one of another window."""
+    ((made,), (index,)) = user.execute(
+        "SELECT sql FROM sqlite_master WHERE tbl_name = 'orders' AND sql > '' ORDER BY type DESC"
+    )
+    names = ", ".join(name for _, name, *_ in user.execute("PRAGMA table_info(orders)"))
+    once = f"place AS (_offset % {PER_WINDOW}), UNIQUE (_partition, place) ON CONFLICT REPLACE"
+    user.execute("ALTER TABLE orders RENAME TO before")
+    user.execute(f"{made.rpartition(')')[0]}, {once})")
+    user.execute(f"INSERT INTO orders ({names}) SELECT {names} FROM before")
+    user.execute("DROP TABLE before")
+    user.execute(index)
+
+
+def deleting(user: sqlite3.Connection) -> None:
+    """A trigger, whose author writes the table's name in another case."""
+    user.execute(
+        "CREATE TRIGGER newest AFTER INSERT ON ORDERS BEGIN"
+        " DELETE FROM orders WHERE _window <> new._window; END"
+    )
+
+
+@pytest.mark.parametrize("harm", [replacing, deleting])
+def test_no_window_takes_rows_of_others(
+    sink: Any, user: sqlite3.Connection, harm: Callable[[sqlite3.Connection], None]
+) -> None:
+    """The window has all of its rows, so only the others tell it; nothing is committed."""
+    sink.commit(*staged_receipt(sink, 0))
+    rows = user.execute("SELECT * FROM orders").fetchall()
+    harm(user)
+    with pytest.raises(RefusedError, match="takes some away"):
+        sink.commit(*staged_receipt(sink, 1))
+    assert len(user.execute("SELECT * FROM orders").fetchall()) == len(rows)
 
 
 @pytest.mark.parametrize(("folder", "kind"), [("/srv/shared", "nfs4"), ("/", None)])
