@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,12 +142,24 @@ def test_older_windows_are_told(stage: Stage) -> None:
 
 
 def test_lag_and_state_see_refusals(stage: Stage) -> None:
-    """`lag` names the refused windows, and `state` says that one is refused, with exit code 4."""
+    """`lag` names the refused windows, and `state` says that one is refused, with exit code 4;
+    neither does of one that is committed, whose run died before it could end the refusal.
+    """
     stage.json("run", stage.spec, "--due", code=1)
     assert stage.json("lag", stage.spec)["refused"] == hours(1)
     assert f"decides about what was refused: {hour(1)}." in stage.call("lag", stage.spec).stdout
     shown = stage.json("state", stage.spec, "--window", f"{hour(0)}/{hour(2)}", code=4)
     assert [each["state"] for each in shown["windows"]][1] == "refused"
+    ledger, spec = stage.assemble(load_spec(Path(stage.spec))).ledger, Path(stage.spec)
+    (refusal,) = ledger.refused("things")
+    limited = spec.read_text()
+    spec.write_text(limited.replace("0.6", "1.0"))
+    stage.json("run", stage.spec, "--window", hour(1))
+    spec.write_text(limited)
+    ledger.refuse(refusal)
+    assert stage.json("lag", stage.spec)["refused"] == []
+    shown = stage.json("state", stage.spec, "--window", hour(1), code=4)
+    assert [each["state"] for each in shown["windows"]] == ["open"]
 
 
 def test_micro_batches_are_never_due(stage: Stage) -> None:

@@ -138,6 +138,6 @@ def test_what_is_typed(stage: Stage) -> None:
     assert (resumed["pause"]["number"], resumed["replaced"]["why"]) == (5, "[bold]")
     again = stage.json("resume", stage.spec)
     assert (again["pause"], again["recorded"]) == (resumed["pause"], False)
-    stage.call("pause", stage.spec, *WHY, "--who", "ann")
+    assert stage.json("pause", stage.spec, *WHY, "--who", "ann")["replaced"] is None
     said = stage.call("resume", stage.spec).stdout
     assert "This ended the pause: things is paused by ann since 2026-01-06" in said

@@ -439,6 +439,19 @@ def test_rows_that_a_trigger_adds_or_deletes_refuse_the_window(
     assert sink.look(window(1)) is None
 
 
+def test_rows_that_a_rule_adds_refuse_a_replay(sink: Any, owner: Any) -> None:
+    """COPY passes rules over, and the DELETE of what is replaced doesn't."""
+    sink.prepare()
+    commit(sink, 0)
+    owner(
+        "CREATE RULE keeps AS ON DELETE TO orders DO ALSO INSERT INTO orders SELECT"
+        """ (jsonb_populate_record(o, '{"_window": "kept"}')).* FROM orders o WHERE o.id = OLD.id"""
+    )
+    with pytest.raises(RefusedError, match="more or fewer rows after window"):
+        commit(sink, 0, 1, "a2")
+    assert owner("SELECT DISTINCT _window FROM orders").fetchall() == [(window(0).key,)]
+
+
 def test_rows_that_a_foreign_key_deletes_refuse_a_replay(sink: Any, owner: Any) -> None:
     """One from the table to itself takes rows of other windows with those that are replaced."""
     owner(
