@@ -421,9 +421,10 @@ def test_rows_that_a_trigger_adds_or_deletes_refuse_the_window(
     owner(
         made.format("notes", "INSERT INTO log VALUES (NEW.id); DELETE FROM log WHERE id = '0-1';")
     )
-    owner("CREATE TRIGGER notes AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION notes()")
     owner(made.format("fills", "UPDATE orders SET seen = 1 WHERE _offset = 0;"))
-    owner("CREATE TRIGGER fills AFTER INSERT ON orders EXECUTE FUNCTION fills()")
+    if "ON orders_1" not in when:  # there the partition alone has a trigger
+        owner("CREATE TRIGGER notes AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION notes()")
+        owner("CREATE TRIGGER fills AFTER INSERT ON orders EXECUTE FUNCTION fills()")
     owner(f"ALTER ROLE CURRENT_USER SET track_counts = {counts}")
     try:
         for generation in range(2):
