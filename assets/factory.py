@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -29,6 +30,7 @@ from windrow.assets.names import (
     topics_name,
     upstream_keys,
 )
+from windrow.assets.partitions import grid_warning
 from windrow.assets.schedule import schedule_of, topics_schedule_of
 from windrow.assets.topic import topic_assets
 from windrow.assets.window_asset import table_asset
@@ -36,6 +38,7 @@ from windrow.ingest.assemble import declared_columns, refuse_no_spec
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.dagster import SparkSpec
 from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import SpecError
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.local import MASTER
@@ -103,6 +106,9 @@ class JobOfPipeline(UnresolvedAssetJobDefinition):
 
 
 def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -> dg.Definitions:
+    warning = "" if spec.window.is_batch else grid_warning(in_time(spec.window), clock.now())
+    if warning:
+        logging.getLogger("windrow").warning("%s: %s", spec.id, warning)
     columns = declared_columns(spec)
     table = table_asset(spec, columns, clock)
     dead = dead_letters_asset(spec, table.partitions_def)

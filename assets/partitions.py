@@ -22,6 +22,7 @@ from windrow.ingest.model.grid import (
     batch_at,
     cron,
     labels_between,
+    some_labels,
     window_at,
 )
 from windrow.ingest.model.plan import Window
@@ -29,7 +30,11 @@ from windrow.ingest.model.plan import Window
 OFTEN = "*/5 * * * *"
 """The schedule's cron expression if none describes the windows' ends + delay."""
 
+MOST_PARTITIONS = 100_000
+"""The most partitions of an asset that Dagster recommends."""
+
 _TO_THE_MINUTE = "%Y-%m-%d-%H:%M"
+_SHOWN = "%Y-%m-%d %H:%M UTC"
 _DAY = datetime(2026, 1, 5, tzinfo=UTC)
 _MINUTES = 24 * 60
 
@@ -44,6 +49,28 @@ def partitions_of(spec: PipelineSpec) -> dg.PartitionsDefinition[str]:
         dg.DynamicPartitionsDefinition(name=batches_name(spec))
         if spec.window.is_batch
         else partitions_in_time(in_time(spec.window))
+    )
+
+
+def grid_warning(window: TimeWindows, now: datetime) -> str:
+    """A sentence about a grid without a partition yet, or with more than Dagster takes; or "".
+
+    The number is worked out from the usual length of a window: to list the labels takes seconds.
+    """
+    if window.start > now:
+        return (
+            "window.start lies in the future: until a window that starts at"
+            f" {window.start:{_SHOWN}} has ended, the table has 0 partitions, and its schedule"
+            " finds none."
+        )
+    labels = some_labels(window.grid)
+    count = (now - window.start) / ((labels[-1] - labels[0]) / (len(labels) - 1))
+    return (
+        f"The table has some {round(count, -3):,.0f} partitions, from window.start on: Dagster"
+        f" lists them slowly, and recommends at most {MOST_PARTITIONS:,}. Choose a coarser"
+        " window.grid, or a later window.start for a new pipeline."
+        if count > MOST_PARTITIONS
+        else ""
     )
 
 

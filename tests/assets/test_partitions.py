@@ -12,9 +12,12 @@ from dagster._utils.schedules import cron_string_iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.assets.dependencies import Clock
+from windrow.assets.factory import kafka_table
 from windrow.assets.partitions import (
     OFTEN,
     crons_of,
+    grid_warning,
     key_of,
     key_ranges,
     partition_key,
@@ -58,7 +61,7 @@ def spec(grid: str, delay: timedelta = timedelta(minutes=5)) -> PipelineSpec:
             "id": "orders",
             "source": {"bootstrap_servers": "127.0.0.1:9092", "topic": "t"},
             "window": {"grid": grid, "start": first(grid), "delay": delay},
-            "decode": {"schema": "a.b:C"},
+            "decode": {"schema": "tests.assets.things:Thing"},
             "sink": {"path": "t"},
             "folder": Path("/tmp"),
         }
@@ -206,3 +209,31 @@ def test_a_gap_splits_a_range() -> None:
         dg.PartitionKeyRange("2026-01-05-00:00", "2026-01-05-01:00"),
         dg.PartitionKeyRange("2026-01-05-03:00", "2026-01-05-03:00"),
     ]
+
+
+NOW = datetime(2026, 1, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("grid", "start", "says"),
+    [
+        ("hourly", NOW.replace(year=2030), "starts at 2030-01-05 00:00 UTC has ended"),
+        ("hourly", NOW, ""),
+        ("hourly", NOW.replace(year=2016), ""),
+        ("hourly", NOW.replace(year=2010), "some 140,000 partitions"),
+        ("* * * * *", NOW.replace(year=2025), "some 526,000 partitions"),
+        ("*/5 * * * *", NOW.replace(month=1, year=2025), "some 105,000 partitions"),
+        ("0 9-17 * * 1-5", NOW.replace(year=1990), ""),
+    ],
+)
+def test_a_grid_that_dagster_cannot_show_is_told(
+    caplog: pytest.LogCaptureFixture, grid: str, start: datetime, says: str
+) -> None:
+    """When the spec is loaded: a grid without a window yet, or with more than Dagster takes."""
+    told = grid_warning(TimeWindows(grid=grid, start=start), NOW)
+    assert (says in told) == (bool(told) or not says)
+    assert bool(told) == bool(says)
+    loaded = spec(grid)
+    loaded = loaded.model_copy(update={"window": TimeWindows(grid=grid, start=start)})
+    kafka_table(loaded, clock=Clock(now=lambda: NOW))
+    assert [r.getMessage() for r in caplog.records] == ([f"{loaded.id}: {told}"] if told else [])
