@@ -117,21 +117,30 @@ def _condition(spec: PipelineSpec) -> dg.AutomationCondition[Any] | None:
     return made
 
 
+def assets_of_lookups(spec: PipelineSpec) -> dict[str, dg.AssetKey]:
+    """The assets that `from.asset` names, by the names of the lookups."""
+    return {
+        step.lookup: dg.AssetKey.from_user_string(step.from_.asset)
+        for step in (() if spec.transform is None else spec.transform.steps)
+        if isinstance(step, LookupStepSection) and step.from_.asset is not None
+    }
+
+
 def looked_up(spec: PipelineSpec) -> list[dg.AssetSpec]:
     """The asset between, for each lookup whose `from.asset` names one."""
     return [
         dg.AssetSpec(
-            dg.AssetKey(["lookup", f"{step.lookup}-of-{spec.id}"]),
-            deps=[dg.AssetKey.from_user_string(step.from_.asset)],
+            dg.AssetKey(["lookup", f"{lookup}-of-{spec.id}"]),
+            deps=[asset],
             group_name=spec.dagster.group_name,
             partitions_def=dg.StaticPartitionsDefinition([]),
             description=(
-                f"What the lookup `{step.lookup}` of `{spec.id}` takes. Each window is pinned to a"
-                " version, so nothing waits for this, and nothing turns stale by it."
+                f"What the lookup `{lookup}` of `{spec.id}` takes. Each window is pinned to a"
+                " version, so nothing waits for this, and nothing turns stale by it. It has 0"
+                " partitions, because nobody makes it: it only shows the edge."
             ),
         )
-        for step in (() if spec.transform is None else spec.transform.steps)
-        if isinstance(step, LookupStepSection) and step.from_.asset is not None
+        for lookup, asset in assets_of_lookups(spec).items()
     ]
 
 

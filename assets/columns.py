@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
+from windrow.assets.attributes import assets_of_lookups
 from windrow.assets.names import upstream_keys
 from windrow.ingest.assemble import column_sources
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -73,7 +74,10 @@ def _type(described: str) -> str:
 
 
 def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage:
-    """The parts of messages that each column comes from: value, key, headers or others."""
+    """The parts of messages that each column comes from: value, key, headers or others.
+
+    Of a lookup whose table has an asset, also the columns of that.
+    """
     own = {column: _PARTS.get(name, name) for name, column in spec.metadata.items()}
     found = {} if spec.transform is None else column_sources(spec)
     of_message = {column: (part,) for column, part in own.items() if part is not None}
@@ -81,16 +85,22 @@ def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage
         name: tuple(
             dict.fromkeys(
                 part
-                for read in sorted(found.get(name, {name}))
+                for read in sorted(r for r in found.get(name, {name}) if isinstance(r, str))
                 for part in of_message.get(read) or _sources(spec.decode, read)
             )
         )
         for name in columns
     } | of_message
-    upstream = upstream_keys(spec)
+    upstream, assets = upstream_keys(spec), assets_of_lookups(spec)
+    taken = {
+        name: sorted(r for r in reads if isinstance(r, tuple)) for name, reads in found.items()
+    }
     return dg.TableColumnLineage(
         {
-            column: [dg.TableColumnDep(key, part) for key in upstream for part in parts]
+            column: [
+                *(dg.TableColumnDep(key, part) for key in upstream for part in parts),
+                *(dg.TableColumnDep(assets[a], c) for a, c in taken.get(column, ()) if a in assets),
+            ]
             for column, parts in sources.items()
         }
     )

@@ -191,8 +191,10 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     return function.behind().columns(given)
 
 
-def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[str]]:
+def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[str | tuple[str, str]]]:
     """The decoded columns, and the metadata columns, that each column depends on.
+
+    What it takes from a lookup is there as the lookup's name and the column there.
 
     Empty with a `spark` step, whose function nobody can look into.
 

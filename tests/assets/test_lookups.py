@@ -54,6 +54,21 @@ def test_a_replay_looks_up_anew_if_the_config_says_so(
     assert fresh["answers"] != first["answers"]
 
 
+def test_column_lineage_has_the_table_that_is_looked_up_in(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """A column that steps make of a looked-up one depends on it, where the table has an asset; and
+    on the key by which it is asked, which comes from the message's value.
+    """
+    shops(tmp_path, "Kyiv")
+    world = World(tmp_path, instance, transform=looking_up(tmp_path, asset="lake/shops"))
+    world.fill(1)
+    assert world.run(0).success
+    deps = world.metadata(0)["dagster/column_lineage"].value.deps_by_column["name"]
+    topic = dg.AssetKey(["kafka", "shop.things"])
+    assert {(dep.asset_key, dep.column_name) for dep in deps} == {(topic, "value"), (SHOPS, "city")}
+
+
 THINGS, SHOPS = dg.AssetKey(["things"]), dg.AssetKey(["lake", "shops"])
 DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-03")
 
