@@ -206,7 +206,7 @@ def _late_words(late: Mapping[str, int], tolerance: float) -> str:
     which = (
         f"1 message of {whose} hours is"
         if count == 1
-        else f"{count:,} messages of {whose} hours are"
+        else f"{counted(count, 'message')} of {whose} hours are"
     )
     return (
         f"{first_few(list(late))}: {which} in later windows. Nothing is lost: sum by hour over the"

@@ -40,7 +40,7 @@ from windrow.ingest.admin.dead_replay import (
 )
 from windrow.ingest.admin.edit_function import load_edit
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.errors import RefusedError, SpecError, counted
 from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
@@ -210,7 +210,8 @@ def _sentence(done: DeadReplayResult) -> str:
     """Summarizes a dead-letter replay for the run's log."""
     again = "".join(f"; {one.count} refused again at stage {one.stage}" for one in done.refused)
     said = (
-        f"{done.tried} of {done.open} open dead letters were tried, {done.messages} accepted,"
+        f"{done.tried} of {counted(done.open, 'open dead letter')} were tried,"
+        f" {done.messages} accepted,"
         f" {done.edited} of them edited{again}"
     )
     return f"Window {done.window}: {said}"

@@ -135,7 +135,7 @@ def _unrepeatable(receipts: Sequence[Receipt]) -> list[Finding]:
     if not keys:
         return []
     what = (
-        f"{len(keys)} windows from {keys[0]} to {keys[-1]} rest on answers of"
+        f"{counted(len(keys), 'window')} from {keys[0]} to {keys[-1]} rest on answers of"
         f" {', '.join(sorted(services))}, which can't be asked for them again"
     )
     return [Finding("info", "windows", what, "A replay looks up in what is there then.")]
@@ -198,16 +198,16 @@ def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
 def _one_receipt(receipt: Receipt) -> list[Finding]:
     counts, length = receipt.counts, sum(s.stop - s.start for s in receipt.plan.splits)
     planned = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits)
-    counted = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.splits)
+    split_counts = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.splits)
     problems = []
     if counts.read != counts.valid + counts.dead + counts.dropped + counts.filtered:
         parts = f"{counts.valid} valid + {counts.dead} dead + {counts.dropped} dropped"
         parts += f" + {counts.filtered} filtered" if counts.filtered else ""
-        problems.append(f"{counts.read} messages read are not {parts}")
+        problems.append(f"{counted(counts.read, 'message')} read are not {parts}")
     if counts.read + counts.invisible + counts.skipped != length:
         parts = f"{counts.read} read + {counts.invisible} invisible + {counts.skipped} skipped"
-        problems.append(f"{parts} are not the {length} offsets of the plan")
-    if planned != counted:
+        problems.append(f"{parts} are not the {counted(length, 'offset')} of the plan")
+    if planned != split_counts:
         problems.append("its splits are not those of its plan")
     problems += uncovered(receipt.plan)
     if receipt.stop is not None and not receipt.stop.covers(receipt.plan.splits):
@@ -385,9 +385,12 @@ def _differences(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) ->
     if has.rows != rows:
         yield f"{tp}: {counted(has.rows, 'row')} in the table, {rows:,} in the receipt"
     if rows == messages and has.rows != has.offsets:
-        yield f"{tp}: {has.rows - has.offsets} rows have the same offset as another row"
+        yield f"{tp}: {counted(has.rows - has.offsets, 'row')} with the offset of another row"
     elif messages not in {rows, has.offsets}:
-        yield f"{tp}: rows of {has.offsets} messages in the table, of {messages} in the receipt"
+        yield (
+            f"{tp}: rows of {counted(has.offsets, 'message')} in the table, of {messages} in the"
+            f" receipt"
+        )
 
 
 def compare_dead(

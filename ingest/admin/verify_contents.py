@@ -25,7 +25,7 @@ from windrow.ingest.admin.findings import (
     failure,
     read_again,
 )
-from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Receipt, SplitCounts
@@ -87,7 +87,7 @@ def find_unnamed(pipeline: str, audit: Audit, capabilities: Capabilities) -> lis
         " a reader can drop what comes twice by the header windrow.origin."
     )
     return [
-        Finding(level, "table", f"{count} messages lie where no receipt says", do, key)
+        Finding(level, "table", f"{counted(count, 'message')} lie where no receipt says", do, key)
         for key, count in sorted(found.items())
     ]
 
@@ -175,7 +175,9 @@ def differences(
                 f" committed {known})"
             )
     if read_back.outside:
-        problems.append(f"{read_back.outside} {kind} are in none of its splits")
+        problems.append(
+            f"{counted(read_back.outside, kind.removesuffix('s'))} in none of its splits"
+        )
     return problems, allowed
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.ingest.admin.findings import REPORT, Finding, failure
 from windrow.ingest.admin.verify_contents import SplitFinder, other_columns_refused
-from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.receipt import Changed, Receipt
 from windrow.ingest.ports.sink import Audit, KeyedAudit
 from windrow.ingest.schema.checksum import row_hashes, text, total
@@ -92,7 +92,8 @@ def _differences(
     problems = []
     if read_back.rows != rows:
         problems.append(
-            f"{read_back.rows} {noun} in the table, {rows} by its receipts (added less removed)"
+            f"{counted(read_back.rows, noun.removesuffix('s'))} in the table, {rows} by its"
+            f" receipts (added less removed)"
         )
     elif read_back.checksum not in {None, text(added)}:
         problems.append(
@@ -101,7 +102,8 @@ def _differences(
         )
     if read_back.outside:
         problems.append(
-            f"{read_back.outside} {noun} are in none of the splits of the window that they name"
+            f"{counted(read_back.outside, noun.removesuffix('s'))} in none of the splits of"
+            " the window of their names"
         )
     return [Finding("wrong", "table", problem, do) for problem in problems]
 

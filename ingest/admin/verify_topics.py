@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from windrow.ingest.admin.findings import Finding
-from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.boundary import Boundary, TopicPartition, is_later
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import OnRemoved
@@ -134,7 +134,7 @@ def compare_topic(
         (left, "their source was replaced, or is gone and not read"),
     ):
         if keys:
-            what = f"{len(keys)} of {len(receipts)} windows can't be replayed: {why}"
+            what = f"{len(keys)} of {counted(len(receipts), 'window')} can't be replayed: {why}"
             findings.append(
                 Finding("info", "topic", what, f"The newest of them is {keys[-1]}.", None)
             )
@@ -153,7 +153,8 @@ def _passed_over(
         Finding(
             "info",
             "topic",
-            f"{begin.offset - starts[tp]} offsets of {tp}, {starts[tp]} to {begin.offset}, are in"
+            f"{counted(begin.offset - starts[tp], 'offset')} of {tp}, {starts[tp]} to"
+            f" {begin.offset}, are in"
             " no window: they were in the log before its topic joined in this one",
             "Who wants them reads the topic by a pipeline of another id, into another table.",
             receipt.window.key,

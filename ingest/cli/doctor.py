@@ -469,7 +469,7 @@ def rebuild_ledger(output: Output, path: Path) -> None:
     pipeline = assemble.assemble_to_look(spec)
     done = rebuild(spec.id, pipeline.sink, pipeline.ledger)
     what = (
-        f"The ledger holds {done.boundaries} boundaries, {done.windows} plans and receipts"
-        f" ({done.grid}); its id is {done.ledger}."
+        f"The ledger holds the boundaries of {counted(done.boundaries, 'label')}, plan and receipt"
+        f" of {counted(done.windows, 'window')} ({done.grid}); its id is {done.ledger}."
     )
     output.show(done, Text("\n".join([what, *done.notes])))

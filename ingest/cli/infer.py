@@ -53,7 +53,7 @@ def summary(inferred: Inferred, topic: str) -> list[str]:
     lines = [
         f"Wrote {inferred.spec} and {inferred.schema}.",
         f"{columns} of format {inferred.format}, {inferred.told_by}.",
-        f"Of {inferred.sampled:,} sampled messages of {topic} {inferred.fitting:,} fit.",
+        f"Of {counted(inferred.sampled, 'sampled message')} of {topic} {inferred.fitting:,} fit.",
     ]
     if inferred.refused:
         refused = ", ".join(f"{n:,}: {why}" for why, n in inferred.refused)
@@ -108,6 +108,6 @@ def check_topics(
     selection = narrowed(spec.source.selection(), topic)
     checked = check(assemble.assemble_to_look(spec), selection, asked, most)
     fitting = "an unknown number fits" if checked.fitting is None else f"{checked.fitting:,} fit"
-    summary = f"Of {checked.sampled:,} sampled messages {fitting}. Nothing was written."
+    summary = f"Of {counted(checked.sampled, 'sampled message')} {fitting}. Nothing was written."
     output.show(checked, *map(render.finding_line, checked.findings), Text(summary))
     output.exit_code = checked.exit_code

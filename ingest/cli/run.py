@@ -18,7 +18,7 @@ from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec, windows_named
 from windrow.ingest.config.window import MicroBatches
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, counted
 from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.runner.context import Pipeline, Request, Result
@@ -183,7 +183,7 @@ def nothing_waiting(pipeline: Pipeline, *, done: bool | None) -> Text:
     least = window.min_records if isinstance(window, MicroBatches) else 1
     return Text(
         "Nothing is waiting"
-        + (f": there are fewer than {least:,} new offsets." if least > 1 else ".")
+        + (f": there are fewer than {counted(least, 'new offset')}." if least > 1 else ".")
         + still_to_come(pipeline)
     )
 

@@ -36,6 +36,7 @@ from windrow.ingest.errors import (
     NotClosedError,
     RefusedError,
     SpecError,
+    counted,
     mistakes,
 )
 from windrow.ingest.model.plan import Split
@@ -134,7 +135,7 @@ def _given(broker: Broker, asked: Sequence[Split]) -> tuple[tuple[Split, ...], R
     )
     if beyond is not None:
         what = (
-            f"Topic {beyond.topic} has {topics[beyond.topic].partitions} partitions, and"
+            f"Topic {beyond.topic} has {counted(topics[beyond.topic].partitions, 'partition')}, and"
             f" {beyond.tp} is none of them"
         )
         raise SpecError(what, "plan", "Name one that exists. Nothing was read.")

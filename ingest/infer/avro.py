@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.ingest.errors import counted
 from windrow.ingest.formats.avro.fit import (
     PRIMITIVE_COLUMNS,
     fits,
@@ -176,7 +177,7 @@ def _scalar(schema: AvroSchema, kind: AvroType) -> TypeGuess:
     timed = [time for time in (pa.date32(), TIMESTAMP) if fits(schema, kind, time, None)]
     note = "" if kind.logical is None else _NOTES.get(kind.logical.name, "")
     if isinstance(kind, FixedType):
-        return TypeGuess(pa.binary(), note or f"always {kind.size} bytes")
+        return TypeGuess(pa.binary(), note or f"always {counted(kind.size, 'byte')}")
     return TypeGuess(timed[0] if timed else PRIMITIVE_COLUMNS[kind.name], note)
 
 

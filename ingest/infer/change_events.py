@@ -200,7 +200,7 @@ def _of_one_table(
             for name, count in tables.most_common(10)
         )
         what = (
-            f"The topic holds rows of {len(tables)} tables: {shown}"
+            f"The topic holds rows of {counted(len(tables), 'table')}: {shown}"
             if asked is None
             else f"No sampled message holds a row of {asked!a}"
         )

@@ -53,7 +53,7 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     if not ways or not texts:
         raise SpecError(
             f"None of the delimiters , ; | and tab splits all of {counted(len(texts), 'message')}"
-            f" into {len(names)} fields",
+            f" into {counted(len(names), 'field')}",
             "spec",
             "Nothing was written. Name all fields in their order with --columns, or write the spec"
             " by hand (windrow init).",
@@ -61,7 +61,7 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     if len(ways) > 1 and len(names) > 1:
         shown = " and ".join(repr(delimiter) for delimiter in ways)
         raise SpecError(
-            f"The lines have {len(names)} fields by {shown}",
+            f"The lines have {counted(len(names), 'field')} by {shown}",
             "spec",
             "Nothing was written. Write the spec by hand (windrow init).",
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.ingest.errors import counted
 from windrow.ingest.formats.json.values import Convert, LongInteger, converter, integer
 from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError
@@ -161,7 +162,7 @@ def enough(mine: int, every: int) -> bool:
 
 
 def _rare(guess: TypeGuess, others: int, every: int) -> TypeGuess:
-    note = f"{others} of {every} sampled values are of another type, and refused"
+    note = f"{others} of {counted(every, 'sampled value')} are of another type, and refused"
     return (
         guess
         if guess.type is None
@@ -232,7 +233,7 @@ def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> 
         return every
     if every is not None:
         entries = list_of(struct_of((("key", TypeGuess(pa.string())), ("value", every))))
-        note = f"{len(fields)} different keys were sampled"
+        note = f"{counted(len(fields), 'different key')} were sampled"
         return replace(entries, note="; ".join(filter(None, [note, entries.note])))
     guess = struct_of((key, guess_type(found, tried, depth)) for key, found in fields.items())
     return guess if fields else TypeGuess(None, "only objects without fields were sampled")

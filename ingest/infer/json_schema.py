@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, counted
 from windrow.ingest.formats.json.values import converter
 from windrow.ingest.infer.candidates import (
     LONGEST,
@@ -169,7 +169,7 @@ class _Schema:
         left = [choice for choice in choices if _kinds(self.resolve(choice, base)[0]) != ["null"]]
         if len(left) != 1:
             tried = STRICT if word == "allOf" else EXACT_OR_TEXT
-            return tried.mixed(f"{word} of {len(left)} schemas")
+            return tried.mixed(f"{word} of {counted(len(left), 'schema')}")
         return Composite([_Part(left[0], base, values)], lambda guesses: guesses[0])
 
     def _object(

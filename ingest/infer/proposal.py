@@ -103,7 +103,9 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
     if all(one.keys() == {"schema", "payload"} for one in documents):
         hints.append(_CONNECT)
     if keys_are_data(documents):
-        hints.append(f"the names of the {len(candidates):,} fields seem to be data: {_AS_ENTRIES}")
+        hints.append(
+            f"the names of the {counted(len(candidates), 'field')} seem to be data: {_AS_ENTRIES}"
+        )
     proposal = Proposal(
         tuple(candidates),
         f"guessed from {counted(len(documents), 'message')}",
@@ -295,8 +297,8 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
         )
     if len(candidates) > MOST_TYPES:
         raise SpecError(
-            f"The messages of topic {topic} have {len(candidates):,} different fields, so their"
-            " names seem to be data",
+            f"The messages of topic {topic} have {counted(len(candidates), 'different field')}, so"
+            " their names seem to be data",
             "spec",
             _WAY_OUT,
         )

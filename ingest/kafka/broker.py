@@ -17,7 +17,7 @@ import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # untyped
 
-from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, first_few
+from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, counted, first_few
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
 from windrow.ingest.kafka.error_codes import (
@@ -427,7 +427,7 @@ def _refuse_unknown_partitions(tps: Sequence[TopicPartition], count: int) -> Non
     for tp in tps:
         if not 0 <= tp.partition < count:
             raise SpecError(
-                f"The topic has {count} partitions",
+                f"The topic has {counted(count, 'partition')}",
                 "plan",
                 "Name a partition that the topic has.",
                 tp.topic,

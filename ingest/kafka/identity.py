@@ -17,6 +17,7 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
     WindrowError,
+    counted,
 )
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.client_properties import scrubbed
@@ -74,7 +75,7 @@ class IdentityCheck:
             raise IdentityError(what, "read", _DO, split.topic, split.partition)
         if split.partition >= seen.partitions:
             raise IdentityError(
-                f"topic {split.topic} has {seen.partitions} partitions",
+                f"topic {split.topic} has {counted(seen.partitions, 'partition')}",
                 "read",
                 _DO,
                 split.topic,

@@ -100,7 +100,7 @@ def refuse_unplaced(
         for wrong, text in (
             (
                 len(rows) != decoded.rows.num_rows,
-                f"{decoded.rows.num_rows} rows came with the messages of {len(rows)}",
+                f"{counted(decoded.rows.num_rows, 'row')} came with the messages of {len(rows)}",
             ),
             (not _ascends(rows, count, 0), "rows are not in the order of the batch's messages"),
             (
@@ -119,7 +119,10 @@ def refuse_unplaced(
                 f"{len(deletes)} deletes came for a table without a primary key",
             ),
             (decoded.dropped < 0 or decoded.filtered < 0, "a count is negative"),
-            (placed != count, f"of {count} messages {placed} were accounted for: {parts}"),
+            (
+                placed != count,
+                f"of {counted(count, 'message')} {placed} were accounted for: {parts}",
+            ),
         )
         if wrong
     ]
@@ -156,7 +159,7 @@ def refuse_unequal(plan: Plan, staged: Sequence[Staged]) -> None:
     if tuple(s.split for s in staged) != plan.splits:
         raise AccountingError(
             f"The tasks returned {len(staged)} results, which are not those of the plan's"
-            f" {len(plan.splits)} splits",
+            f" {counted(len(plan.splits), 'split')}",
             "check",
             "Nothing was committed. Run the window again; if it happens again, report a bug.",
         )
@@ -175,17 +178,23 @@ def _refuse_split(c: SplitCounts) -> None:
             (
                 c.rows_staged != c.rows + c.deletes,
                 (
-                    f"{c.rows_staged} rows were staged of {_changes(c)} that {c.valid} valid"
-                    " messages became"
+                    f"{counted(c.rows_staged, 'row')} were staged of {_changes(c)} that"
+                    f" {counted(c.valid, 'valid message')} became"
                 ),
             ),
             (
                 c.rows + c.deletes < c.valid,
-                f"{c.valid} valid messages became {_changes(c)} rows, less than one each",
+                (
+                    f"{counted(c.valid, 'valid message')} became fewer rows than one each:"
+                    f" {_changes(c)}"
+                ),
             ),
             (
                 c.dead_staged != c.dead,
-                f"{c.dead_staged} dead letters were staged for {c.dead} refused messages",
+                (
+                    f"{counted(c.dead_staged, 'dead letter')} staged for"
+                    f" {counted(c.dead, 'refused message')}"
+                ),
             ),
             (
                 c.next_offset < c.stop,
@@ -194,7 +203,8 @@ def _refuse_split(c: SplitCounts) -> None:
             (
                 c.missing < 0,
                 (
-                    f"{c.read} messages were read and {c.skipped} offsets skipped of"
+                    f"{counted(c.read, 'message')} read and"
+                    f" {counted(c.skipped, 'offset')} skipped of"
                     f" {c.stop - c.start}"
                 ),
             ),
@@ -309,7 +319,7 @@ def refuse_undoing(before: Receipt) -> None:
     edited = 0 if before.dead_replay is None else before.dead_replay.edited
     if edited:
         what = (
-            f"Window {before.window.key} holds {edited} messages that were edited for a"
+            f"Window {before.window.key} holds {counted(edited, 'message')} edited for a"
             " dead-letter replay, and the topic has them unedited"
         )
         do = (
@@ -331,7 +341,8 @@ def refuse_fewer(now: Receipt, before: Receipt) -> None:
     fewer = next((tp for tp in sorted(had) if left[tp] < had[tp]), None)
     if fewer is not None:
         raise DataLossError(
-            f"Replacing window {now.window.key}: {left[fewer]} messages are left, generation"
+            f"Replacing window {now.window.key}: {counted(left[fewer], 'message')} left,"
+            f" generation"
             f" {before.generation} had {had[fewer]}",
             "check",
             "Retention or compaction removed them. Nothing was replaced. Replay with --accept-fewer"
@@ -364,7 +375,8 @@ def unexplained(
         markers = s.missing - s.aborted
         if s.topic not in compacted and markers > 2 * (s.read + s.aborted) + 100:
             found.append(
-                f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {markers} offsets hold neither a"
+                f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {counted(markers, 'offset')}"
+                f" hold neither a"
                 " visible nor an aborted message, more than transaction markers explain on a topic"
                 f" that is not compacted (window {plan.window.key})"
             )
@@ -412,7 +424,8 @@ def unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
     A service answers as if it had no key where the address is wrong.
     """
     return tuple(
-        f"The lookup {one.lookup} found none of the {one.keys:,} keys that it asked for: see"
+        f"The lookup {one.lookup} found none of the {counted(one.keys, 'key')} that it asked"
+        f" for: see"
         " whether its address and its key are right"
         for one in merged(part for split in splits for part in split.lookups)
         if one.keys >= MANY_KEYS and not one.hits

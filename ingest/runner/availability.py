@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from windrow.ingest.errors import IdentityError, UnreachableError, WindrowError
+from windrow.ingest.errors import IdentityError, UnreachableError, WindrowError, counted
 from windrow.ingest.model.boundary import Boundary, Mark, is_later, label_text
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Committed, SplitCounts, Staged
@@ -238,7 +238,8 @@ def expiring_messages(pipeline: Pipeline, key: str, splits: Sequence[Split]) -> 
     pairs = zip(splits, stops, strict=True)
     count = sum(max(0, min(stop, split.stop) - split.start) for split, stop in pairs)
     what = (
-        f"{count:,} offsets of window {key} are older than retention.ms of {kept[0]} ({kept[1]}):"
+        f"{counted(count, 'offset')} of window {key} are older than retention.ms of"
+        f" {kept[0]} ({kept[1]}):"
         " Kafka deletes their messages soon after they are published. Set sink.timestamp to"
         " published, or raise retention.ms"
     )

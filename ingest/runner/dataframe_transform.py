@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import BugError, RefusedError, SpecError, UnstorableRowsError
+from windrow.ingest.errors import BugError, RefusedError, SpecError, UnstorableRowsError, counted
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Staged, Staging
@@ -345,7 +345,8 @@ class _RowCounter:
             )
         if self._came.count > counts.valid:
             raise self._miscounted(
-                f"{self._came.count} messages have rows after it, and {counts.valid} had any before"
+                f"{counted(self._came.count, 'message')} have rows after it, and"
+                f" {counts.valid} had any before"
             )
         changed = msgspec.structs.replace(
             counts,

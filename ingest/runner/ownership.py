@@ -433,7 +433,7 @@ def _lacking(pipeline: Pipeline, lost: Sequence[Window]) -> str:
 
 def _named(windows: Sequence[Window]) -> str:
     first, last = windows[0].key, windows[-1].key
-    return first if first == last else f"{len(windows)} windows from {first} to {last}"
+    return first if first == last else f"{counted(len(windows), 'window')} from {first} to {last}"
 
 
 def _remedy(pipeline: Pipeline, lost: Sequence[Window]) -> str:

@@ -214,7 +214,7 @@ def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
         return passed[0].error
     was, keys = "was" if len(passed) == 1 else "were", ", ".join(one.window.key for one in passed)
     lines = "\n".join(f"{one.window.key}: {one.error}" for one in passed)
-    what = f"{len(passed)} of {windows} windows {was} refused: {keys}"
+    what = f"{len(passed)} of {counted(windows, 'window')} {was} refused: {keys}"
     return RefusedError(
         what,
         "check",
@@ -253,7 +253,7 @@ def _naming_untried(
         left = [window.key for window in windows[done + 1 :]]
         if left:
             error.do += f" Not tried: {left[0]}" + (
-                f" to {left[-1]}, {len(left)} windows." if len(left) > 1 else "."
+                f" to {left[-1]}, {counted(len(left), 'window')}." if len(left) > 1 else "."
             )
         raise
 

@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import BugError, UnreachableError, UnstorableRowsError
+from windrow.ingest.errors import BugError, UnreachableError, UnstorableRowsError, counted
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staging
@@ -305,8 +305,8 @@ def _refuse_unlike(
 ) -> None:
     if rows.schema.names != wanted.names or rows.num_rows != messages.num_rows:
         what = (
-            f"{rows.num_rows} rows of {rows.schema.names} were to be staged for {messages.num_rows}"
-            " messages"
+            f"{counted(rows.num_rows, 'row')} of {rows.schema.names} were to be staged for"
+            f" {counted(messages.num_rows, 'message')}"
         )
         raise _misfit(f"{what}; the table has {wanted.names}", split)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.errors import RefusedError, counted
 from windrow.ingest.model.receipt import Changed, Merged, Receipt, Tombstones
 from windrow.ingest.schema.checksum import text
 from windrow.ingest.schema.primary_key import PrimaryKey
@@ -82,7 +82,8 @@ def refuse_missing_keys(window: str, keys: int) -> None:
     """
     if keys:
         what = (
-            f"window {window} can't be replaced: it brought the last change of {keys} keys that the"
+            f"window {window} can't be replaced: it brought the last change of"
+            f" {counted(keys, 'key')} that the"
             " new attempt lacks, and the rows that they had before aren't in the table"
         )
         do = (
@@ -108,7 +109,8 @@ def refuse_lost_values(window: str, keys: int) -> None:
     """
     if keys:
         what = (
-            f"window {window} can't be merged any more: changes of {keys} keys, in it or in a later"
+            f"window {window} can't be merged any more: changes of {counted(keys, 'key')},"
+            f" in it or in a later"
             " window, left values as they were (decode.unavailable: keep). Which values these are"
             " isn't in the table"
         )

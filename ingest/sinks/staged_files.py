@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.errors import RefusedError, counted
 from windrow.ingest.settings.paths import without_secrets
 from windrow.ingest.sinks.filesystem import Place, millis
 
@@ -123,7 +123,8 @@ def refuse_gone(place: Place, files: Iterable[HasSize], swept: int | None) -> No
     gone = [f.path for f in wanted if (file := seen[f.path]) is None or file.size != f.size]
     if gone:
         what = (
-            f"{len(gone)} of {len(wanted)} staged files are gone or cut short, the first is"
+            f"{len(gone)} of {counted(len(wanted), 'staged file')} are gone or cut short,"
+            f" the first is"
             f" {gone[0]} below {without_secrets(place.uri)}"
         )
         raise RefusedError(
@@ -135,7 +136,8 @@ def refuse_gone(place: Place, files: Iterable[HasSize], swept: int | None) -> No
     late = [f.path for f in wanted if swept is not None and millis(seen[f.path].modified) <= swept]  # type: ignore[union-attr]
     if late:
         what = (
-            f"{len(late)} of {len(wanted)} staged files were given up by windrow sweep, the first"
+            f"{len(late)} of {counted(len(wanted), 'staged file')} were given up by windrow"
+            f" sweep, the first"
             f" is {late[0]}"
         )
         do = (

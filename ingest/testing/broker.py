@@ -30,7 +30,7 @@ from typing import NoReturn, Self
 
 import numpy as np
 
-from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
+from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, counted
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
@@ -293,7 +293,7 @@ class MemoryBroker:
         with self._lock:
             logs = self._topic(name).logs
             if total <= len(logs):
-                msg = f"topic {name} has {len(logs)} partitions already"
+                msg = f"topic {name} has {counted(len(logs), 'partition')} already"
                 raise ValueError(msg)
             logs += [PartitionLog() for _ in range(total - len(logs))]
 
@@ -414,7 +414,7 @@ class MemoryBroker:
         logs = self._topic(tp.topic).logs
         if tp.partition >= len(logs):
             raise SpecError(
-                f"topic {tp.topic} has {len(logs)} partitions",
+                f"topic {tp.topic} has {counted(len(logs), 'partition')}",
                 "plan",
                 "Ask for a partition that exists.",
                 tp.topic,

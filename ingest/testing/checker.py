@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.admin.verify import compare_receipts, tiles
+from windrow.ingest.errors import counted
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Receipt
@@ -225,11 +226,15 @@ def _sums(receipt: Receipt) -> Iterator[str]:
         changes = s.rows + s.deletes
         if (s.rows_staged, s.dead_staged) != (changes, s.dead) or changes < s.valid:
             yield (
-                f"{span}: staged {s.rows_staged} + {s.dead_staged}, counted {changes} rows of"
-                f" {s.valid} messages + {s.dead}"
+                f"{span}: staged {s.rows_staged} + {s.dead_staged}, counted"
+                f" {counted(changes, 'row')} of"
+                f" {counted(s.valid, 'message')} + {s.dead}"
             )
         if s.next_offset < s.stop or s.missing < 0 or s.skipped < 0:
-            yield f"{span}: read {s.read} messages up to {s.next_offset}, skipped {s.skipped}"
+            yield (
+                f"{span}: read {counted(s.read, 'message')} up to {s.next_offset}, skipped"
+                f" {s.skipped}"
+            )
     names = ("read", "valid", "rows", "deletes", "dead", "dropped", "filtered", "skipped")
     if [getattr(total, n) for n in names] != [
         sum(getattr(s, n) for s in receipt.splits) for n in names
@@ -237,6 +242,7 @@ def _sums(receipt: Receipt) -> Iterator[str]:
         yield f"window {key}: the totals are not the sums over its splits"
     if total.skipped and not receipt.partial:
         yield (
-            f"window {key}: {total.skipped} offsets were skipped, and the receipt doesn't say that"
+            f"window {key}: {counted(total.skipped, 'offset')} were skipped, and the receipt"
+            f" doesn't say that"
             " it is partial"
         )

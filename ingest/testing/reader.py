@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from windrow.ingest.errors import DataLossError, IdentityError, SpecError
+from windrow.ingest.errors import DataLossError, IdentityError, SpecError, counted
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
 from windrow.ingest.schema.messages import MESSAGES, TIMESTAMP_TYPES
@@ -150,7 +150,9 @@ class MemoryReader:
         except SpecError as gone:
             raise _identity_error(split, f"topic {split.topic} is gone") from gone
         if split.partition >= topic.partitions:
-            raise _identity_error(split, f"topic {split.topic} has {topic.partitions} partitions")
+            raise _identity_error(
+                split, f"topic {split.topic} has {counted(topic.partitions, 'partition')}"
+            )
         if self._plan is None:
             return
         if self._broker.cluster_id() != self._plan.cluster_id:

@@ -126,7 +126,7 @@ def test_duplicated_rows(scene: Scene) -> None:
         "_window = '2026-01-02T01:00:00Z' AND _partition = 0 AND _offset = 15"
     )
     assert wrong(scene.verify()) == [
-        ("table", window(1).key, "shop.orders[0]: 1 rows have the same offset as another row")
+        ("table", window(1).key, "shop.orders[0]: 1 row with the offset of another row")
     ]
 
 
@@ -467,7 +467,7 @@ def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
     ):
         assert [f.what for f in compare_rows(several, [held, other])] == [says]
     assert [f.what for f in compare_rows(made, [RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), other])] == [
-        "shop.orders[0]: 1 rows have the same offset as another row"
+        "shop.orders[0]: 1 row with the offset of another row"
     ]
 
 

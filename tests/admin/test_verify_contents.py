@@ -168,7 +168,7 @@ def test_lost_and_foreign_rows(scene: Scene) -> None:
     change(scene, "_offset", "99", " AND _offset = 14")
     whats = [f.what for f in scene.verify(deep=True).findings]
     assert f"{FIRST_SPLIT}: 8 rows were read back, 9 were committed" in whats
-    assert "1 rows are in none of its splits" in whats
+    assert "1 row in none of its splits" in whats
 
 
 def _compacted(table: DeltaTable) -> None:
@@ -287,4 +287,4 @@ def test_what_was_published_and_what_is_there(
     assert (len(wrong), len(allowed)) == (level == "wrong", level == "allowed")
     back = Summed((9, 9), ("a", "a"), 1)
     wrong, _ = differences(made, "messages", back, capabilities, noted=noted, may_lack=may_lack)
-    assert wrong == ["1 messages are in none of its splits"]
+    assert wrong == ["1 message in none of its splits"]

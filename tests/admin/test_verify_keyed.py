@@ -64,13 +64,13 @@ def test_a_table_is_the_sum_of_its_receipts(table: Keyed) -> None:
         ({"amount": "amount + 1"}, ["the rows are not those that were committed"]),
         (
             {"_offset": "_offset + 1000"},
-            ["the rows are not those that were committed", "1 rows are in none of the splits"],
+            ["the rows are not those that were committed", "1 row in none of the splits"],
         ),
         (
             {"_window": "'2026-01-09T00:00:00Z'"},
-            ["the rows are not those that were committed", "1 rows are in none of the splits"],
+            ["the rows are not those that were committed", "1 row in none of the splits"],
         ),
-        (None, ["1 rows in the table, 2 by its receipts"]),
+        (None, ["1 row in the table, 2 by its receipts"]),
     ],
     ids=["value", "offset", "window", "row"],
 )

@@ -222,7 +222,7 @@ def test_a_script_and_a_reason(torn: World, tmp_path: Path) -> None:
             {"wrong_type": 1},
         )
     failed = torn.run(0, on_committed="replace")
-    assert "holds 1 messages that were edited for a dead-letter replay" in failure_of(failed)
+    assert "holds 1 message edited for a dead-letter replay" in failure_of(failed)
     assert torn.run(0, on_committed="replace", accept_fewer=True).success
     assert torn.receipt_of(0).counts.dead == 2
 

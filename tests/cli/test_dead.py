@@ -293,7 +293,7 @@ def test_a_script_repairs(refused: Stage) -> None:
     assert (found[hour(0), 0, 2], found[hour(1), 0, 5]) == (102, 105)
     assert places(refused.json("dead", "show", refused.spec)) == [(hour(5), 1, 5), (hour(5), 1, 6)]
     error = refused.json("replay", refused.spec, "--window", hour(0), code=1)["error"]["message"]
-    assert "holds 1 messages that were edited for a dead-letter replay" in error
+    assert "holds 1 message edited for a dead-letter replay" in error
     going = refused.json("replay", refused.spec, "--window", RANGE, "--keep-going", code=1)
     assert going["error"]["message"].startswith(
         f"2 of 6 windows were refused: {hour(0)}, {hour(1)}."

@@ -168,7 +168,7 @@ def test_what_is_gone_or_not_there_yet_is_refused(kafka: str, reading: Any) -> N
         reading(Split(topic, 0, 3, 10))
     with pytest.raises(Exception, match="the last stable offset is 10"):
         reading(Split(topic, 0, 5, 11))
-    with pytest.raises(Exception, match="has 1 partitions"):
+    with pytest.raises(Exception, match="has 1 partition"):
         reading(Split(topic, 1, 0, 1))
     assert offsets(reading(Split(topic, 0, 4, 10))) == [(0, n) for n in range(4, 10)]
 

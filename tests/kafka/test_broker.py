@@ -252,7 +252,7 @@ def test_an_unknown_topic_or_partition_is_a_spec_error(kafka: str, broker: Kafka
             ask()
         assert caught.value.topic == "no-such-topic"
         assert "source.topic" in caught.value.do
-    with pytest.raises(SpecError, match="has 1 partitions") as caught:
+    with pytest.raises(SpecError, match="has 1 partition") as caught:
         broker.stable_ends([TopicPartition(beyond.topic, 0), beyond])
     assert (caught.value.topic, caught.value.partition) == (beyond.topic, 1)
     with pytest.raises(SpecError, match="topic's name"):

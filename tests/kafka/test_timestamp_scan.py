@@ -233,7 +233,7 @@ def test_a_topic_that_has_changed_since_the_last_scan(
     produce(kafka, topic, puts(60, 1_000))
     assert seen(broker, TopicPartition(topic, 0), 40, 60) == [(i, 1_000 + i) for i in range(40, 60)]
     assert len(made) == 1
-    with pytest.raises(SpecError, match="has 1 partitions"):
+    with pytest.raises(SpecError, match="has 1 partition"):
         seen(broker, TopicPartition(topic, 1), 0, 10)
 
 

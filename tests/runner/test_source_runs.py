@@ -379,7 +379,7 @@ def test_fewer_in_one_partition_is_fewer(desk: SourceDesk, cluster: MemoryBroker
         desk.logs.mirror(two, desk.things(0, 0), seen=False)
     desk.run(desk.pipeline({"topic": topic}), 0)
     cluster.remove(one, {1})
-    with pytest.raises(DataLossError, match="1 messages are left, generation 0 had 2"):
+    with pytest.raises(DataLossError, match="1 message left, generation 0 had 2"):
         run(
             desk.pipeline({"topic": topic, "isolation": "read_uncommitted"}),
             hour(0),

@@ -341,7 +341,7 @@ def test_an_exception_can_be_a_dead_letter(step: Any) -> None:
 @pytest.mark.parametrize(
     ("function", "more", "said"),
     [
-        ("fewer", {}, "it gives 1 rows for 5, without _row"),
+        ("fewer", {}, "it gives 1 row for 5, without _row"),
         ("wrong", {}, "name is binary, by its schema string"),
         ("shuffled", {}, "_row has other numbers than it was given, or another order"),
         ("unsigned", {}, "_row has other numbers than it was given, or another order"),

@@ -461,7 +461,7 @@ def test_a_runaway_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     ("error", "room", "said"),
     [
         (duckdb.OutOfMemoryException("Out of Memory"), 1, "no memory for what 2 rows become"),
-        (duckdb.InvalidInputException("Arrow Appender: 'x'"), 0, "of 1 rows is too large"),
+        (duckdb.InvalidInputException("Arrow Appender: 'x'"), 0, "of 1 row is too large"),
         (pa.ArrowInvalid("offset overflow"), 1, "of 2 rows is too large"),
         (duckdb.InvalidInputException("Arrow Appender: 'x'"), 1, None),
     ],

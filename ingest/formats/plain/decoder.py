@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, counted
 from windrow.ingest.formats.shared.buffers import as_text
 from windrow.ingest.formats.shared.decoded import nothing
 from windrow.ingest.ports.decoder import VALUE, Decode, Decoded, Refusal
@@ -114,7 +114,9 @@ class PlainDecoder:
         refusals = [
             Refusal(tombstones, "tombstone", "Expected a value, got a tombstone"),
             Refusal(
-                np.flatnonzero(wrong[kept]), "wrong_format", f"Expected {written.itemsize} bytes"
+                np.flatnonzero(wrong[kept]),
+                "wrong_format",
+                f"Expected {counted(written.itemsize, 'byte')}",
             )
             if written.itemsize
             else Refusal(np.flatnonzero(wrong[kept]), "invalid_utf8", "Expected UTF-8"),

@@ -15,7 +15,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from windrow.ingest.errors import DamagedError, UnreachableError
+from windrow.ingest.errors import DamagedError, UnreachableError, counted
 from windrow.ingest.model.receipt import Receipt, Tombstones
 from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.staged_files import new_path
@@ -134,7 +134,7 @@ def _sha256(place: Place, path: str) -> str:
 
 def _lost(receipt: Receipt, named: Tombstones, state: str) -> DamagedError:
     what = (
-        f"the file {named.path}, which says which {named.keys} keys the committed window"
+        f"the file {named.path}, which says which {counted(named.keys, 'key')} the committed window"
         f" {receipt.window.key} took out, is {state}"
     )
     return DamagedError(what, "commit", _LOST)

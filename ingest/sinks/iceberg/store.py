@@ -21,7 +21,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
-from windrow.ingest.errors import RefusedError, SchemaChangedError, UnreachableError
+from windrow.ingest.errors import RefusedError, SchemaChangedError, UnreachableError, counted
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt
@@ -386,7 +386,7 @@ class IcebergState(PagedState):
         files = [task.file for task in self.tasks(key)]
         mixed = [f.file_path for f in files if f.spec_id != spec or f.partition[0] != key]
         if mixed:
-            which = f"{len(mixed)} files with rows of window {key}"
+            which = f"{counted(len(mixed), 'file')} with rows of window {key}"
             what = f"{which} may hold other windows' rows too, the first is {mixed[0]}"
             do = (
                 "Nothing was committed. Have them written anew, partitioned by"

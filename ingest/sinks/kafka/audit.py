@@ -16,7 +16,7 @@ import confluent_kafka as ck
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, counted
 from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
 from windrow.ingest.kafka.error_codes import END, PASSING
 from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
@@ -233,7 +233,8 @@ class KafkaAudit:
                 " origins; neither can be taken back. Later windows can be run without this one."
             )
             raise RefusedError(
-                f"the topics have {sum(rows.values())} of the {sum(wanted.values())} rows of window"
+                f"the topics have {sum(rows.values())} of the"
+                f" {counted(sum(wanted.values()), 'row')} of window"
                 f" {receipt.window.key}",
                 "check",
                 do,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.errors import RefusedError, counted
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.user_code import FunctionReference, load_function
 
@@ -123,13 +123,13 @@ class PartitionFunction(msgspec.Struct, frozen=True):
         if isinstance(numbers, str):
             what = (
                 f"The function {self.function} must return a whole number for each row: for"
-                f" {rows.num_rows} rows that go to {topic} it returned {numbers}"
+                f" {counted(rows.num_rows, 'row')} that go to {topic} it returned {numbers}"
             )
             raise self._refused(what, split, offsets[0].as_py())
         if len(numbers) != rows.num_rows:
             what = (
-                f"The function {self.function} returned {len(numbers)} partitions for"
-                f" {rows.num_rows} rows that go to {topic}"
+                f"The function {self.function} returned {counted(len(numbers), 'partition')} for"
+                f" {counted(rows.num_rows, 'row')} that go to {topic}"
             )
             raise self._refused(what, split, offsets[0].as_py())
         wrong = np.flatnonzero((numbers < 0) | (numbers >= count))
@@ -137,7 +137,7 @@ class PartitionFunction(msgspec.Struct, frozen=True):
             first = int(wrong[0])
             what = (
                 f"The function {self.function} returned partition {numbers[first]} of {topic},"
-                f" which has {count} partitions, numbered from 0"
+                f" which has {counted(count, 'partition')}, numbered from 0"
             )
             raise self._refused(what, split, offsets[first].as_py())
         return numbers.astype(np.int32)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
-from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.errors import RefusedError, SpecError, counted
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.capi import Api, MessageHead, library
 from windrow.ingest.kafka.producers import (
@@ -262,7 +262,7 @@ class MessageSender:
         while left := len(self._producer.producer):
             self._poll()
             if time.monotonic() > deadline:
-                raise ProducerError("failed", f"{left} messages are not written yet")
+                raise ProducerError("failed", f"{counted(left, 'message')} are not written yet")
         return spans_between(self._before, self._ends())
 
     def _poll(self) -> None:

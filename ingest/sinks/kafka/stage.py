@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.schema.checksum import checksum, checksums, text
 from windrow.ingest.sinks.file_stager import FileStager, GrowingFile, RowLayout
@@ -179,7 +179,8 @@ class StagedMessageFiles:
         gone = [f.path for f in files if (file := seen[f.path]) is None or file.size != f.size]
         if gone:
             what = (
-                f"{len(gone)} of {len(files)} staged files are gone or cut short, the first is"
+                f"{len(gone)} of {counted(len(files), 'staged file')} are gone or cut short,"
+                f" the first is"
                 f" {gone[0]}"
             )
             raise RefusedError(

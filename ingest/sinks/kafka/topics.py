@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, unt
     ResourceType,
 )
 
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError, counted
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.broker import NO_TOPIC_ID
@@ -193,7 +193,8 @@ class SinkTopics:
             return None
         if len(described.partitions) != 1:
             what = (
-                f"The control topic {self._control_name} has {len(described.partitions)} partitions"
+                f"The control topic {self._control_name} has"
+                f" {counted(len(described.partitions), 'partition')}"
             )
             raise SpecError(
                 what,
@@ -537,7 +538,10 @@ def _missing_rights(topics: Mapping[str, Any]) -> Iterator[str]:
 
 def _control_mistakes(name: str, found: Any, config: Any) -> Iterator[str]:
     if len(found.partitions) != 1:
-        yield f"the control topic {name} has {len(found.partitions)} partitions: it must have one"
+        yield (
+            f"the control topic {name} has {counted(len(found.partitions), 'partition')}: it"
+            f" must have one"
+        )
     policy = _policy(config)
     if policy != "compact":
         yield (

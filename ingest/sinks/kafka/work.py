@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from windrow.ingest.errors import OverlapError, RefusedError
+from windrow.ingest.errors import OverlapError, RefusedError, counted
 from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts, Staged
 from windrow.ingest.sinks.kafka.control_records import ControlState, OffsetSpan, PublishedSplit
@@ -79,7 +79,7 @@ class WindowWork(msgspec.Struct, frozen=True):
             if split.same != self._same(number):
                 what = (
                     f"attempt {split.attempt} published a split of window {key} with other rows:"
-                    f" {split.rows} messages, and this attempt has"
+                    f" {counted(split.rows, 'message')}, and this attempt has"
                     f" {sum(f.rows for f in self.files.get(number, ()))}"
                 )
                 do = (
@@ -118,7 +118,8 @@ class WindowWork(msgspec.Struct, frozen=True):
         missing = sorted(self.files.keys() - published.keys())
         if missing:
             what = (
-                f"{len(missing)} splits of window {self.receipt.window.key} were published, and"
+                f"{counted(len(missing), 'split')} of window {self.receipt.window.key} were"
+                f" published, and"
                 " their records are missing from the control topic"
             )
             raise RefusedError(

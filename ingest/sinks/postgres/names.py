@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from windrow.ingest.errors import counted
 from windrow.ingest.sinks.sql_names import quoted
 
 LONGEST = 63
@@ -63,4 +64,4 @@ def name_problems(name: str, longest: int = LONGEST) -> Iterator[str]:
     if not name.isprintable():
         yield f"the name {name!r} holds control characters"
     if len(name.encode()) > longest:
-        yield f"the name {name} is longer than {longest} bytes"
+        yield f"the name {name} is longer than {counted(longest, 'byte')}"

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.file_stager import DeadLetterLayout, FileStager, GrowingFile, Layout
 from windrow.ingest.sinks.filesystem import Place
@@ -175,7 +175,8 @@ class CopyFiles(StagedFiles[CopyFile]):
             raise UnreachableError(what, "commit", _AGAIN) from error
         if (size, crc) != (file.size, file.crc):
             raise self._lost(
-                file, f"is damaged: its {size} bytes are not the {file.size} that were staged"
+                file,
+                f"is damaged: its {counted(size, 'byte')} are not the {file.size} that were staged",
             )
 
     def position(self, file: CopyFile, number: int) -> tuple[str, int, int]:
@@ -229,7 +230,8 @@ def refuse_fewer_rows(place: TablePlace, taken: int, rows: int) -> None:
     """
     if taken != rows:
         raise RefusedError(
-            f"{place} took {taken} of {rows} rows: a trigger or a rule of the table keeps rows out",
+            f"{place} took {taken} of {counted(rows, 'row')}: a trigger or a rule of the"
+            f" table keeps rows out",
             "commit",
             "Nothing was committed. Take it off, then run the window again.",
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
+from windrow.ingest.errors import counted
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt
@@ -136,11 +137,14 @@ def _checked(
                 if not named
                 else "doesn't have it"
                 if held is None
-                else f"has generation {held.generation} of it with {held.counts.rows} rows"
+                else (
+                    f"has generation {held.generation} of it with"
+                    f" {counted(held.counts.rows, 'row')}"
+                )
             )
             what = (
-                f"window {receipt.window.key}, generation {receipt.generation}, has {said.rows}"
-                f" rows in {said.table}, which {has}"
+                f"window {receipt.window.key}, generation {receipt.generation}, has"
+                f" {counted(said.rows, 'row')} in {said.table}, which {has}"
             )
             return Unreadable(
                 receipt.window.key,

@@ -36,7 +36,7 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.errors import RefusedError, SpecError, counted
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Committed, Receipt, Routed, Staged
@@ -277,7 +277,8 @@ class RoutedSink:
         for table in () if held is None else held.receipt.routed:
             if table.table not in names and table.rows:
                 what = (
-                    f"window {receipt.window.key} has {table.rows} rows in {table.table}, which no"
+                    f"window {receipt.window.key} has {counted(table.rows, 'row')} in"
+                    f" {table.table}, which no"
                     " route names now"
                 )
                 raise RefusedError(

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
+from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError, counted
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
@@ -517,7 +517,8 @@ class SqliteState:
         held = self._database.execute(*counts).fetchone()
         if held != wanted:
             raise RefusedError(
-                f"{self._store.place} would have {sum(held)} rows after window {key}, and not"
+                f"{self._store.place} would have {counted(sum(held), 'row')} after window"
+                f" {key}, and not"
                 f" {sum(wanted)}: a trigger, or ON CONFLICT in the table's definition, keeps rows"
                 " out, takes some away, or makes more",
                 "commit",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from windrow.ingest.errors import DataLossError, IdentityError, SpecError, WindrowError
+from windrow.ingest.errors import DataLossError, IdentityError, SpecError, WindrowError, counted
 from windrow.ingest.model.boundary import Boundary, TopicPartition, TopicSeen, label_text
 from windrow.ingest.model.source import (
     FrozenStop,
@@ -239,7 +239,8 @@ def _refuse_missing(
     for tp in selection.tps if isinstance(selection, Partitions) else ():
         if tp.topic in topics and tp.partition >= topics[tp.topic].partitions:
             what = (
-                f"The topic has {topics[tp.topic].partitions} partitions, and {tp.partition} is not"
+                f"The topic has {counted(topics[tp.topic].partitions, 'partition')}, and"
+                f" {tp.partition} is not"
                 " among them"
             )
             raise SpecError(

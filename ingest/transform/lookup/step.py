@@ -15,7 +15,14 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, SpecError, WindrowError, checked_answer, misformed
+from windrow.ingest.errors import (
+    RefusedError,
+    SpecError,
+    WindrowError,
+    checked_answer,
+    counted,
+    misformed,
+)
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask, LookupSource, version_of
@@ -173,17 +180,17 @@ class LookupStep:
 
     def _applied(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         lookup, rows = self._lookup, decoded.rows
-        answers, without, counted, refusals = self._answers(decoded, messages)
+        answers, without, counts, refusals = self._answers(decoded, messages)
         missed = without & ~unavailable_rows(decoded, self._columns)
-        counted = msgspec.structs.replace(counted, misses=int(missed.sum()))
+        counts = msgspec.structs.replace(counts, misses=int(missed.sum()))
         fields = (pa.field(name, a.type) for name, a in zip(lookup.gives, answers, strict=True))
         joined = pa.RecordBatch.from_arrays(
             [*rows.columns, *answers], schema=pa.schema([*rows.schema, *fields])
         )
         made = decoded.with_rows(joined, np.arange(len(missed)))
-        made = replace(made, lookups=merged([*made.lookups, counted]))
+        made = replace(made, lookups=merged([*made.lookups, counts]))
         if missed.any() and lookup.on_miss == "fail":
-            what = f"no row for the {self.by} of {counted.misses} of {len(missed)} rows"
+            what = f"no row for the {self.by} of {counts.misses} of {counted(len(missed), 'row')}"
             raise self._refused(what, "Add what is missing.", decoded, messages, missed.argmax())
         before = {name: frozenset({name}) for name in rows.schema.names}
         made = marked(made, before | lookup.reads)
@@ -227,7 +234,7 @@ class LookupStep:
     def _too_large(self, rows: int) -> SpecError:
         """The error about answers that don't fit beside a batch."""
         return SpecError(
-            f"What {self._lookup.name} gives is too large for a batch of {rows} rows",
+            f"What {self._lookup.name} gives is too large for a batch of {counted(rows, 'row')}",
             "validate",
             "Decode fewer messages at once (source.tuning.batch_messages).",
         )
@@ -257,7 +264,7 @@ class _ByKey(LookupStep):
         numbers = self._known.find(keys)
         others = np.flatnonzero(numbers < 0)
         new = keys[others].drop_nulls().unique()
-        counted, several = self._added(ask, new.sort(self._keys))
+        counts, several = self._added(ask, new.sort(self._keys))
         numbers[others] = self._known.find(keys[others])
         if several.size:
             do = "Say which of them counts by first_by, or look up a key that has one row."
@@ -267,7 +274,7 @@ class _ByKey(LookupStep):
         rows[numbers >= 0] = self._row_of[numbers[numbers >= 0]]
         at = pa.array(rows, mask=rows < 0)
         answers = [self._taken(self._rows[of], at) for of, _ in lookup.take]
-        counted = msgspec.structs.replace(counted, hits=len(at) - at.null_count)
+        counts = msgspec.structs.replace(counts, hits=len(at) - at.null_count)
         refusals = [
             Refusal(
                 np.flatnonzero(rows == -2 - number),
@@ -276,7 +283,7 @@ class _ByKey(LookupStep):
             )
             for number, reason in enumerate(self._reasons)
         ]
-        return answers, rows == -1, counted, refusals
+        return answers, rows == -1, counts, refusals
 
     def _begin(self) -> Ask:
         lookup = self._lookup

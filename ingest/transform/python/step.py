@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 from polars.testing import assert_series_equal
 
-from windrow.ingest.errors import RefusedError, SpecError, mistakes
+from windrow.ingest.errors import RefusedError, SpecError, counted, mistakes
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Columns
@@ -122,7 +122,9 @@ class _Step:
     def _called(self, rows: pa.RecordBatch) -> pa.Table:
         """Calls the function; returns what it gives as Arrow has it."""
         given = frame_of(rows) if self._batch is pl.DataFrame else rows
-        with waiting_for(f"{self._step.function} of {self._step.setting}: {rows.num_rows} rows"):
+        with waiting_for(
+            f"{self._step.function} of {self._step.setting}: {counted(rows.num_rows, 'row')}"
+        ):
             found = self._function(given)
         if isinstance(found, pl.DataFrame):
             return found.to_arrow(compat_level=pl.CompatLevel.oldest())
@@ -157,7 +159,9 @@ class _Step:
         elif given.num_rows == count:
             made_from = np.arange(count)
         else:
-            raise self._refusal(f"it gives {given.num_rows} rows for {count}, without {ROW}")
+            raise self._refusal(
+                f"it gives {counted(given.num_rows, 'row')} for {count}, without {ROW}"
+            )
         ascending = made_from.dtype == np.int64 and not (np.diff(made_from) < 0).any()
         if not ascending or (len(made_from) and not 0 <= made_from[0] <= made_from[-1] < count):
             raise self._refusal(f"{ROW} has other numbers than it was given, or another order")

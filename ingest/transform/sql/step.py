@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.sqltypes import DuckDBPyType
 
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, counted
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.calendar import rows_beyond
@@ -248,7 +248,8 @@ class _Step:
 
     def _too_large(self, rows: pa.Table | pa.RecordBatch) -> SpecError:
         return SpecError(
-            f"What {self._sql.setting} makes of {rows.num_rows} rows is too large for a batch",
+            f"What {self._sql.setting} makes of {counted(rows.num_rows, 'row')} is too large for a"
+            " batch",
             "validate",
             _FEWER,
         )
@@ -329,7 +330,8 @@ class _Step:
             return self._con.sql(query).to_arrow_table().combine_chunks()
         except duckdb.InterruptException:
             raise SpecError(
-                f"{self._sql.setting} took longer than {SECONDS} s for {rows.num_rows} rows",
+                f"{self._sql.setting} took longer than {SECONDS} s for"
+                f" {counted(rows.num_rows, 'row')}",
                 "validate",
                 "Nothing was committed. Make the SELECT simpler; a spark step may take its time.",
             ) from None
@@ -337,7 +339,8 @@ class _Step:
             raise broken(error) from error
         except duckdb.OutOfMemoryException:
             raise SpecError(
-                f"{self._sql.setting} found no memory for what {rows.num_rows} rows become",
+                f"{self._sql.setting} found no memory for what {counted(rows.num_rows, 'row')}"
+                " become",
                 "validate",
                 _FEWER,
             ) from None
