@@ -46,7 +46,8 @@ def sources(transform: Transform, names: Sequence[str]) -> Mapping[str, frozense
         names = [column.name for column in Columns.of(load_model(transform.model)).columns]
     itself = {name: frozenset({name}) for name in names}
     reads: dict[str, frozenset[Source]] = {**itself, **getattr(transform, "reads", {})}
-    for column, name in transform.take if isinstance(transform, Lookup) else ():
-        gives = [name] if name in reads else transform.gives  # one column has all: of `nearest`
-        reads |= {to: reads[to] | {(transform.name, column)} for to in gives}
+    if isinstance(transform, Lookup):
+        for column, name in transform.take:
+            gives = [name] if name in reads else transform.gives  # of `nearest` one has all
+            reads |= {to: reads[to] | {(transform.name, column)} for to in gives}
     return reads
