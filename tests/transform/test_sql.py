@@ -453,7 +453,7 @@ def test_a_runaway_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.record_batch({"n": pa.array(range(1_000_000))})
     monkeypatch.setattr(step, "SECONDS", 0.05)
     long = "SELECT sha256(sha256(sha256(n::VARCHAR))) AS n FROM rows"
-    with pytest.raises(SpecError, match=r"sql took longer than 0\.05 s for 1000000 rows"):
+    with pytest.raises(SpecError, match=r"sql took longer than 0\.05 s for 1,000,000 rows"):
         apply(Sql(long), decoded(rows))
 
 
