@@ -316,17 +316,19 @@ def _refuse_unsuited(
     part, steps = sink.capabilities.atomic, enumerate(spec.transform.steps)
     changing = [f"transform.steps.{number}" for number, step in steps if not step.repeats]
     if changing and part != "window":
-        what = (
+        raise SpecError(
             f"{changing[0]} needs a table that shows a window as a whole, and {sink.identity}"
             f" shows it {part} by {part}: a second run after a crash would need exactly the same"
-            " rows from the step"
+            " rows from the step",
+            "spec",
+            "Use another kind of table, or for a Kafka topic sink.atomic_window: true.",
         )
-        do = "Use another kind of table, or for a Kafka topic sink.atomic_window: true."
-        raise SpecError(what, "spec", do)
     if function is not None and not isinstance(engine, DataFrameEngine):
-        what = f"A spark step needs Spark, and {type(engine).__name__} has no DataFrames"
-        do = "Run the pipeline on Spark, or remove the step from the spec."
-        raise SpecError(what, "spec", do)
+        raise SpecError(
+            f"A spark step needs Spark, and {type(engine).__name__} has no DataFrames",
+            "spec",
+            "Run the pipeline on Spark, or remove the step from the spec.",
+        )
 
 
 def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:

@@ -391,8 +391,11 @@ def error_of_place(error: BaseException, then: str) -> UnreachableError | None:
     """
     if not isinstance(error, OSError) or error.errno not in _OF_PLACES or not error.filename:
         return None
-    do = f"See that the place is there, has room, and that you may read and write it; then {then}."
-    return UnreachableError(f"{error.filename} can't be used: {error.strerror}", "setup", do)
+    return UnreachableError(
+        f"{error.filename} can't be used: {error.strerror}",
+        "setup",
+        f"See that the place is there, has room, and that you may read and write it; then {then}.",
+    )
 
 
 def owners() -> dict[str, str]:

@@ -115,11 +115,10 @@ def replay_dead_letters(
     for _ in range(TRIES):
         committed = pipeline.sink.look(window)
         if committed is None:
-            do = "Run it: its messages are read from the topic, with today's schema."
             raise RefusedError(
                 f"Window {window.key} isn't committed, so it has no dead letters to replay",
                 "plan",
-                do,
+                "Run it: its messages are read from the topic, with today's schema.",
             )
         if not request.dry_run:  # a run that died after its commit may not have recorded it
             pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
@@ -128,33 +127,30 @@ def replay_dead_letters(
         result = _replay(pipeline, committed, request)
         if result is not None:
             return result
-    what = (
-        f"The dead letters of window {window.key} were not replayed: in each of {TRIES} attempts,"
-        " another run committed the window first"
-    )
     raise UnreachableError(
-        what, "commit", "Nothing was committed by this run. Replay its dead letters again."
+        f"The dead letters of window {window.key} were not replayed: in each of {TRIES} attempts,"
+        " another run committed the window first",
+        "commit",
+        "Nothing was committed by this run. Replay its dead letters again.",
     )
 
 
 def _refuse_unsupported(pipeline: Pipeline) -> None:
     capabilities = pipeline.sink.capabilities
     if not capabilities.replaces:
-        what = (
-            f"Dead letters of {pipeline.spec.id} can't be replayed: its table takes no second"
-            " generation of a window"
-        )
         raise SpecError(
-            what,
+            f"Dead letters of {pipeline.spec.id} can't be replayed: its table takes no second"
+            " generation of a window",
             "plan",
             "Nothing was read. Fix the schema, and write the messages to the topic again.",
         )
     if pipeline.dataframe_transform is not None:
-        what = (
+        raise SpecError(
             f"Dead letters of {pipeline.spec.id} can't be replayed:"
-            f" {pipeline.dataframe_transform.function} takes all rows of a window together"
+            f" {pipeline.dataframe_transform.function} takes all rows of a window together",
+            "plan",
+            "Nothing was read. Fix the schema, and replay the window.",
         )
-        raise SpecError(what, "plan", "Nothing was read. Fix the schema, and replay the window.")
 
 
 def _replay(
@@ -204,12 +200,9 @@ def _refuse_changed(pipeline: Pipeline, receipt: Receipt) -> None:
         receipt, "dead letters", summed(receipt.splits, dead_letters, DEFAULT)
     )
     if problems:
-        what = (
-            f"The dead letters of window {receipt.window.key} are not those of its receipt:"
-            f" {problems[0]}"
-        )
         raise RefusedError(
-            what,
+            f"The dead letters of window {receipt.window.key} are not those of its receipt:"
+            f" {problems[0]}",
             "check",
             "Nothing was replayed: windrow verify SPEC --deep shows all differences. Restore the"
             " dead-letter table from a backup.",

@@ -122,8 +122,14 @@ def _wrong(edited: object, message: RefusedMessage) -> str | None:
 
 
 def _refused(what: str, message: RefusedMessage) -> SpecError:
-    do = "Nothing was committed. Fix the script, and replay the dead letters again."
-    return SpecError(what, "decode", do, message.topic, message.partition, message.offset)
+    return SpecError(
+        what,
+        "decode",
+        "Nothing was committed. Fix the script, and replay the dead letters again.",
+        message.topic,
+        message.partition,
+        message.offset,
+    )
 
 
 def _failed(

@@ -227,12 +227,12 @@ def _within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
     try:
         return answer.result(seconds)
     except TimeoutError:
-        what = f"No task has ended within {seconds:.0f} s"
-        do = (
+        raise UnreachableError(
+            f"No task has ended within {seconds:.0f} s",
+            "setup",
             "Does the cluster have workers with free cores and memory, and do they reach the driver"
-            " (spark.driver.host)?"
-        )
-        raise UnreachableError(what, "setup", do) from None
+            " (spark.driver.host)?",
+        ) from None
 
 
 def _answers(engine: Engine, task: Survey, tasks: int) -> list[Answer]:

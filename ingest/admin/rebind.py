@@ -116,23 +116,21 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     held = {window: receipts[window] for window in sink.committed(list(receipts))}
     for window in sorted(held.keys() & copies.keys()):
         if held[window].digest != copies[window].digest:
-            what = (
-                f"The table {sink.identity} has window {window.key} with another plan than the"
-                " ledger"
-            )
             raise OwnerError(
-                what,
+                f"The table {sink.identity} has window {window.key} with another plan than the"
+                " ledger",
                 "setup",
                 "It is not the table that was written with this ledger: nothing was recorded.",
             )
     missing = tuple(sorted(copies.keys() - held.keys()))
     if (before is None or sink.is_at(before)) and not missing:
         sink.columns_to_come()
-        what = (
+        raise SpecError(
             f"Pipeline {spec.id} writes to {sink.identity}, and the table has all windows that the"
-            " ledger has as committed"
+            " ledger has as committed",
+            "setup",
+            "There is nothing to rebind: just run it.",
         )
-        raise SpecError(what, "setup", "There is nothing to rebind: just run it.")
     refused = [held[w] for w in sorted(held) if held[w].counts.dead]
     dead = not refused or bool(
         pipeline.dead_letters.read(refused[-1].window, refused[-1].attempt, 1).num_rows

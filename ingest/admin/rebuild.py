@@ -79,12 +79,9 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
         )
     writes_to = ledger.bind_sink(pipeline_id, sink.identity)
     if not sink.is_at(writes_to):
-        what = (
-            f"By the ledger, pipeline {pipeline_id} writes to {writes_to}; by the spec, to"
-            f" {sink.identity}"
-        )
         raise OwnerError(
-            what,
+            f"By the ledger, pipeline {pipeline_id} writes to {writes_to}; by the spec, to"
+            f" {sink.identity}",
             "ledger",
             "Nothing was rebuilt. If the table was moved there: windrow rebind SPEC shows what that"
             " means.",
@@ -173,19 +170,19 @@ def refuse_foreign(pipeline_id: str, bound: TableOwner, receipts: Sequence[Recei
     """
     named = {bound.pipeline, *(r.window.pipeline for r in receipts)}
     if named != {pipeline_id}:
-        what = (
+        raise IdentityError(
             f"The table belongs to pipeline {', '.join(sorted(named))}, the spec is of"
-            f" {pipeline_id}"
+            f" {pipeline_id}",
+            "ledger",
+            "Nothing was rebuilt. Check id and sink in the spec.",
         )
-        raise IdentityError(what, "ledger", "Nothing was rebuilt. Check id and sink in the spec.")
     for receipt in receipts:
         if (receipt.ledger, receipt.grid) != (bound.ledger, bound.grid):
-            what = (
-                f"The receipt of window {receipt.window.key} names ledger {receipt.ledger} and grid"
-                f" {receipt.grid}, the table {bound.ledger} and {bound.grid}"
-            )
             raise IdentityError(
-                what, "ledger", "Nothing was rebuilt. Find out which of them is right."
+                f"The receipt of window {receipt.window.key} names ledger {receipt.ledger} and grid"
+                f" {receipt.grid}, the table {bound.ledger} and {bound.grid}",
+                "ledger",
+                "Nothing was rebuilt. Find out which of them is right.",
             )
 
 
@@ -264,8 +261,11 @@ def _with_begins(boundary: Boundary, lower: Boundary | None) -> Boundary:
 
 
 def _disagreement(boundary: Boundary, how: str) -> IdentityError:
-    what = f"Two receipts disagree about the boundary {label_text(boundary.label)}: {how}"
-    return IdentityError(what, "ledger", "Nothing was rebuilt. Run windrow verify.")
+    return IdentityError(
+        f"Two receipts disagree about the boundary {label_text(boundary.label)}: {how}",
+        "ledger",
+        "Nothing was rebuilt. Run windrow verify.",
+    )
 
 
 def _contradiction(what: str) -> OwnerError:

@@ -167,8 +167,9 @@ def _committed(
         found = {key: one for key, one in copied.items() if key in held} | found
         if held <= found.keys():
             return found
-    what = (
+    raise DamagedError(
         f"the table {table.place} has lost which windows it holds, and its rows are those of no"
-        " receipts"
+        " receipts",
+        "check",
+        f"Nothing was written. {_BACKUP}",
     )
-    raise DamagedError(what, "check", f"Nothing was written. {_BACKUP}")

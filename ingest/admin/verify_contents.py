@@ -239,8 +239,11 @@ def other_columns_refused() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        what = f"a file has other columns than windrow wrote ({type(error).__name__})"
-        raise RefusedError(what, "commit", "Restore the file from a backup.") from error
+        raise RefusedError(
+            f"a file has other columns than windrow wrote ({type(error).__name__})",
+            "commit",
+            "Restore the file from a backup.",
+        ) from error
 
 
 class _Sums:

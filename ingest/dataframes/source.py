@@ -115,12 +115,11 @@ def _planned(pipeline: Pipeline, named: str) -> tuple[tuple[Split, ...], ReadPla
     ids = {name: topic_id for _, name, topic_id in sources}
     clusters = {cluster for cluster, _, _ in sources} or {pipeline.broker.cluster_id()}
     if len(ids) < len(sources) or len(clusters) > 1:
-        what = (
-            f"The windows {named} were planned on different clusters, or on topics of one name that"
-            " were made anew between them"
-        )
         raise IdentityError(
-            what, "plan", "Read the windows before that change and those after it one by one."
+            f"The windows {named} were planned on different clusters, or on topics of one name that"
+            " were made anew between them",
+            "plan",
+            "Read the windows before that change and those after it one by one.",
         )
     splits = [split for plan in plans for split in readable_splits(pipeline, plan, "fail", None)]
     return tuple(splits), ReadPlan(clusters.pop(), ids, "fail")
@@ -134,11 +133,12 @@ def _given(broker: Broker, asked: Sequence[Split]) -> tuple[tuple[Split, ...], R
         (split for split in asked if split.partition >= topics[split.topic].partitions), None
     )
     if beyond is not None:
-        what = (
+        raise SpecError(
             f"Topic {beyond.topic} has {counted(topics[beyond.topic].partitions, 'partition')}, and"
-            f" {beyond.tp} is none of them"
+            f" {beyond.tp} is none of them",
+            "plan",
+            "Name one that exists. Nothing was read.",
         )
-        raise SpecError(what, "plan", "Name one that exists. Nothing was read.")
     return _witnessed(broker, asked), ReadPlan(
         broker.cluster_id(), {name: info.topic_id for name, info in topics.items()}, "fail"
     )
@@ -154,12 +154,9 @@ def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
     for split in asked:
         at = split.topic, split.partition
         if split.start < starts[split.tp]:
-            what = (
-                f"Offsets {split.start} to {split.stop} are asked for, and the log begins at"
-                f" offset {starts[split.tp]} now"
-            )
             raise DataLossError(
-                what,
+                f"Offsets {split.start} to {split.stop} are asked for, and the log begins at"
+                f" offset {starts[split.tp]} now",
                 "plan",
                 "The offsets before that can't be read any more. Ask for later ones, if you can do"
                 " without them.",
@@ -167,12 +164,13 @@ def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
                 split.start,
             )
         if split.stop > ends[split.tp].offset:
-            what = (
-                f"Offsets {split.start} to {split.stop} are asked for, and the last stable offset"
-                f" is {ends[split.tp].offset}"
-            )
             raise NotClosedError(
-                what, "plan", "Ask for fewer offsets, or try again later.", *at, split.stop
+                f"Offsets {split.start} to {split.stop} are asked for, and the last stable offset"
+                f" is {ends[split.tp].offset}",
+                "plan",
+                "Ask for fewer offsets, or try again later.",
+                *at,
+                split.stop,
             )
     return tuple(
         msgspec.structs.replace(
@@ -325,9 +323,10 @@ def reader(made: bytes | None, schema: StructType) -> bytes:
         SpecError: the columns were given by `.schema()`.
     """
     if made is None:
-        what = "The columns of a windrow read can't be set by schema()"
         raise SpecError(
-            what, "spec", "Leave it out, and select or cast the columns that load() returns."
+            "The columns of a windrow read can't be set by schema()",
+            "spec",
+            "Leave it out, and select or cast the columns that load() returns.",
         )
     own = pickle.loads(made)  # of `pinned`  # noqa: S301
     return dumped(SplitReader(own, to_arrow_schema(schema, timezone="UTC")))

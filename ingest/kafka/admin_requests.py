@@ -199,19 +199,21 @@ class Questions:
         """
         code = error.code()
         if code in UNKNOWN:
-            do = "Check source.topic and bootstrap_servers, or create the topic."
             return SpecError(
-                f"There is no such topic or partition on {self._bootstrap}", "plan", do, topic
+                f"There is no such topic or partition on {self._bootstrap}",
+                "plan",
+                "Check source.topic and bootstrap_servers, or create the topic.",
+                topic,
             )
         if code in FORBIDDEN:
             group = code == KafkaError.GROUP_AUTHORIZATION_FAILED
-            do = (
+            return SpecError(
+                f"The cluster does not let this client ask for {what}",
+                "plan",
                 "Grant Read on the group to it."
                 if group
-                else "Grant Describe, DescribeConfigs and Read on the topic to it."
-            )
-            return SpecError(
-                f"The cluster does not let this client ask for {what}", "plan", do, topic
+                else "Grant Describe, DescribeConfigs and Read on the topic to it.",
+                topic,
             )
         if code == KafkaError.TOPIC_EXCEPTION:
             return SpecError(
@@ -220,19 +222,23 @@ class Questions:
         if code in LOGIN or self._login_error is not None:
             CLIENTS.drop(self._client)
             text = self._login_error or self.scrub(error.str())
-            do = f"Check the sasl.* and ssl.* properties {PLACE}."
-            return SpecError(f"The cluster refused the login: {text}", "plan", do, topic)
+            return SpecError(
+                f"The cluster refused the login: {text}",
+                "plan",
+                f"Check the sasl.* and ssl.* properties {PLACE}.",
+                topic,
+            )
         rejected = self._certificate_error
         if rejected is not None:
             CLIENTS.drop(self._client)
-            do = (
+            return SpecError(
+                f"The TLS certificate is not accepted: {rejected[1]}",
+                "plan",
                 "See that ssl.ca.location (or ssl.ca.pem) under client names the CA of the brokers'"
                 " certificates, that these are for the host names that clients use and have not"
                 " expired, and that the brokers accept the client's certificate, if they ask for"
-                " one."
-            )
-            return SpecError(
-                f"The TLS certificate is not accepted: {rejected[1]}", "plan", do, topic
+                " one.",
+                topic,
             )
         return self.unreachable(what, topic, self.client_error or self.scrub(error.str()))
 
@@ -240,11 +246,13 @@ class Questions:
         """Makes the error of a request without an answer, with the reason if one is known."""
         CLIENTS.drop(self._client)
         text = f"{self._bootstrap} did not tell {what} within {self.patience:.0f} s: {why}"
-        do = (
+        return UnreachableError(
+            text,
+            "plan",
             "Check that a Kafka broker listens there, can be reached, and speaks the client's"
-            " security.protocol (PLAINTEXT if none is set); then try again."
+            " security.protocol (PLAINTEXT if none is set); then try again.",
+            topic,
         )
-        return UnreachableError(text, "plan", do, topic)
 
     def scrub(self, text: str) -> str:
         """Removes the secrets that a text of librdkafka might quote."""

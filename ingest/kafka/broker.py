@@ -371,9 +371,8 @@ class KafkaBroker:
             raise _lost(tp, offset, f"the log now starts at {available}")
         decided = self.stable_ends([tp])[tp].offset
         if stop > decided:
-            what = f"Timestamps up to {stop} are needed and the log is decided up to {decided}"
             raise UnreachableError(
-                what,
+                f"Timestamps up to {stop} are needed and the log is decided up to {decided}",
                 "read",
                 "Wait for the open transaction, or for the messages.",
                 tp.topic,
@@ -393,14 +392,11 @@ class KafkaBroker:
 
 
 def _lost(tp: TopicPartition, wanted: int, found: str) -> DataLossError:
-    do = (
-        "Messages are gone: restore the topic, or leave this window out and run later ones; raise"
-        " the topic's retention."
-    )
     return DataLossError(
         f"Offset {wanted} is no longer in the log: {found}",
         "read",
-        do,
+        "Messages are gone: restore the topic, or leave this window out and run later ones; raise"
+        " the topic's retention.",
         tp.topic,
         tp.partition,
         wanted,
@@ -442,11 +438,13 @@ def topic_id_of(name: str, text: str) -> str:
         SpecError: the cluster is too old to have topic ids.
     """
     if text == NO_TOPIC_ID:
-        do = (
+        raise SpecError(
+            "The cluster gives no id for the topic",
+            "plan",
             "Use Kafka 2.8 or later: without topic ids, a topic that was deleted and created again"
-            " looks like the old one."
+            " looks like the old one.",
+            name,
         )
-        raise SpecError("The cluster gives no id for the topic", "plan", do, name)
     return text
 
 

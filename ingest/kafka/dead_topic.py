@@ -82,21 +82,21 @@ class KafkaDeadTopic:
                 raise questions.error_for(
                     f"the topic of dead letters {self._topic}", None, found.args[0]
                 )
-            do = "Create it, or fix dead_letters.topic: windrow doesn't create it."
             raise SpecError(
                 f"There is no topic {self._topic} for dead letters on {self._bootstrap}",
                 "setup",
-                do,
+                "Create it, or fix dead_letters.topic: windrow doesn't create it.",
             )
         if (
             found.authorized_operations is not None
             and AclOperation.WRITE not in found.authorized_operations
         ):
-            what = (
+            raise SpecError(
                 f"This client may not write to the topic of dead letters {self._topic} on"
-                f" {self._bootstrap}"
+                f" {self._bootstrap}",
+                "setup",
+                _RIGHTS,
             )
-            raise SpecError(what, "setup", _RIGHTS)
 
     def publish(self, window: Window, dead_letters: Iterable[pa.RecordBatch]) -> None:
         self.refuse_unwritable()  # else a producer's request for metadata may create the topic

@@ -68,11 +68,21 @@ class IdentityCheck:
             self._known[split.topic] = self._ask(split, seconds)
         seen = self._known[split.topic]
         if seen.cluster_id != cluster_id:
-            what = f"this is cluster {seen.cluster_id}, the plan was made on {cluster_id}"
-            raise OwnerError(what, "read", _DO, split.topic, split.partition)
+            raise OwnerError(
+                f"this is cluster {seen.cluster_id}, the plan was made on {cluster_id}",
+                "read",
+                _DO,
+                split.topic,
+                split.partition,
+            )
         if seen.topic_id != topic_id:
-            what = f"topic {split.topic} has id {seen.topic_id}, the plan was made for {topic_id}"
-            raise IdentityError(what, "read", _DO, split.topic, split.partition)
+            raise IdentityError(
+                f"topic {split.topic} has id {seen.topic_id}, the plan was made for {topic_id}",
+                "read",
+                _DO,
+                split.topic,
+                split.partition,
+            )
         if split.partition >= seen.partitions:
             raise IdentityError(
                 f"topic {split.topic} has {counted(seen.partitions, 'partition')}",
@@ -133,8 +143,14 @@ def denied(split: Split, why: str) -> SpecError:
 
 def unreachable(split: Split, what: str, offset: int | None = None) -> UnreachableError:
     """Makes the error of a read that had no answer for too long."""
-    do = "See that the brokers can be reached from where the tasks run, then run the window again."
-    return UnreachableError(what, "read", do, split.topic, split.partition, offset)
+    return UnreachableError(
+        what,
+        "read",
+        "See that the brokers can be reached from where the tasks run, then run the window again.",
+        split.topic,
+        split.partition,
+        offset,
+    )
 
 
 def refusal_of(

@@ -218,11 +218,12 @@ class Entries:
         try:
             return [_parsed(stored, kind.value) for stored in rows]
         except (msgspec.DecodeError, ValueError) as error:
-            what = (
+            raise DamagedError(
                 f"The ledger {self.ledger} holds a {kind.name} of pipeline {self.pipeline} that"
-                " can't be read"
-            )
-            raise DamagedError(what, "ledger", LEDGER_ANEW) from error
+                " can't be read",
+                "ledger",
+                LEDGER_ANEW,
+            ) from error
 
     def _run(self, kind: Kind[Any, Any], statement: Executable, **more: object) -> Any:
         assert self.connection is not None

@@ -162,8 +162,11 @@ class SqlLedger:
             if recorded == boundary:
                 return
             if recorded != instead_of:
-                what = f"Another rebase of {pipeline_id} is recorded at {label_text(label)}"
-                raise RefusedError(what, "ledger", "Look again: windrow rebase SPEC.")
+                raise RefusedError(
+                    f"Another rebase of {pipeline_id} is recorded at {label_text(label)}",
+                    "ledger",
+                    "Look again: windrow rebase SPEC.",
+                )
             if [newest.label for newest in entries.highest(BOUNDARY, 1)] != [label]:
                 raise RefusedError(
                     f"The source of {pipeline_id} can only be replaced at its highest frozen"

@@ -136,9 +136,10 @@ def window_at(pipeline_id: str, grid: str, start: datetime) -> Window:
         )
     floor, end = at_or_before(grid, start), after(grid, start)
     if floor != start:
-        what = f"{label_text(start)} is not on the {grid} grid of pipeline {pipeline_id}"
         raise GridError(
-            what, "plan", f"The nearest starts are {label_text(floor)} or {label_text(end)}."
+            f"{label_text(start)} is not on the {grid} grid of pipeline {pipeline_id}",
+            "plan",
+            f"The nearest starts are {label_text(floor)} or {label_text(end)}.",
         )
     return Window(pipeline_id, floor, end)
 

@@ -58,12 +58,14 @@ def refuse_other_owner(table: str, bound: TableOwner, mine: TableOwner) -> None:
         )
         raise error
     if bound.grid != mine.grid:
-        what = f"the table {table} was begun with {bound.grid} windows, not {mine.grid}"
         raise GridError(
-            what,
+            f"the table {table} was begun with {bound.grid} windows, not {mine.grid}",
             "setup",
             f"Set the grid back to {bound.grid}, or begin a pipeline with another id and table.",
         )
     if bound.ledger != mine.ledger:
-        what = f"the table {table} belongs to ledger {bound.ledger}, not {mine.ledger}"
-        raise OwnerError(what, "setup", OTHER_LEDGER)
+        raise OwnerError(
+            f"the table {table} belongs to ledger {bound.ledger}, not {mine.ledger}",
+            "setup",
+            OTHER_LEDGER,
+        )

@@ -68,11 +68,14 @@ def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
     3. A freezes its boundary, without a start mark for that topic.
     """
     for tp in sorted(tps):
-        what = (
+        raise UnreachableError(
             f"While {label_text(label)} was resolved, an earlier boundary was frozen that doesn't"
-            " know this topic-partition"
+            " know this topic-partition",
+            "freeze",
+            "Run the window again.",
+            tp.topic,
+            tp.partition,
         )
-        raise UnreachableError(what, "freeze", "Run the window again.", tp.topic, tp.partition)
 
 
 def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:

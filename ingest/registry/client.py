@@ -238,12 +238,9 @@ def client_of(registry: Registry, _process: int) -> Any:
         )
     except (OSError, ValueError, TypeError) as error:
         # a file that can't be read, or a key that doesn't belong to the certificate
-        what = (
-            f"The settings of the schema registry {registry.url} can't be used:"
-            f" {type(error).__name__}"
-        )
         raise SpecError(
-            what,
+            f"The settings of the schema registry {registry.url} can't be used:"
+            f" {type(error).__name__}",
             "spec",
             "Check that the files of ca, certificate and key can be read and belong together.",
         ) from None
@@ -468,15 +465,12 @@ class _Requests:
 
     def _refused(self, what: str, status: int, code: object, message: object) -> WindrowError:
         if status in {401, 403}:
-            do = (
-                "Check username and password, or the certificate, of the registry, and the"
-                " permissions that they have there."
-            )
             return SpecError(
                 f"The schema registry {self._registry.url} doesn't let windrow ask for {what}: it"
                 f" answered {status}",
                 "spec",
-                do,
+                "Check username and password, or the certificate, of the registry, and the"
+                " permissions that they have there.",
             )
         reason = (
             "".join(c for c in str(message) if c.isprintable())

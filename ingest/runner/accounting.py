@@ -318,15 +318,13 @@ def refuse_undoing(before: Receipt) -> None:
     """
     edited = 0 if before.dead_replay is None else before.dead_replay.edited
     if edited:
-        what = (
+        raise RefusedError(
             f"Window {before.window.key} holds {counted(edited, 'message')} edited for a"
-            " dead-letter replay, and the topic has them unedited"
-        )
-        do = (
+            " dead-letter replay, and the topic has them unedited",
+            "plan",
             "Nothing was replaced. Replay with --accept-fewer makes them dead letters again, as far"
-            " as they are refused; replay those then."
+            " as they are refused; replay those then.",
         )
-        raise RefusedError(what, "plan", do)
 
 
 def refuse_fewer(now: Receipt, before: Receipt) -> None:

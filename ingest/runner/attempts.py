@@ -292,9 +292,9 @@ def pins_now(transform: Transform) -> tuple[Pin, ...]:
 
 
 def _shown_in_part(pipeline: Pipeline, key: str) -> SpecError:
-    what = (
+    return SpecError(
         f"The lookups of window {key} can't be made anew: {pipeline.sink.identity} shows a window"
-        " piece by piece, and a run that died may have shown some of it with the answers of before"
+        " piece by piece, and a run that died may have shown some of it with the answers of before",
+        "plan",
+        "Nothing was read. Bring back the version that the window is pinned to.",
     )
-    do = "Nothing was read. Bring back the version that the window is pinned to."
-    return SpecError(what, "plan", do)

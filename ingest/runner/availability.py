@@ -96,11 +96,11 @@ def refuse_changed_topics(pipeline: Pipeline, plan: Plan, splits: tuple[Split, .
     planned = plan.stop.by_topic()
     for topic in sorted({s.topic for s in plan.splits} - {s.topic for s in splits}):
         if cluster == plan.stop.cluster_id and ids.get(topic) == planned[topic].topic_id:
-            what = (
-                f"The topic didn't exist when window {plan.window.key} was read, and exists again"
-            )
             raise UnreachableError(
-                what, "check", "Nothing was committed. Run the window again.", topic
+                f"The topic didn't exist when window {plan.window.key} was read, and exists again",
+                "check",
+                "Nothing was committed. Run the window again.",
+                topic,
             )
 
 
@@ -162,12 +162,13 @@ def _given_up(
         else set()
     )
     if replaced and on_loss == "fail":
-        what = (
+        raise IdentityError(
             f"Window {plan.window.key} was planned before a rebase, and its messages are gone with"
-            " the old topic"
+            " the old topic",
+            "plan",
+            "Set source.on_loss: skip to commit it without them, as partial.",
+            min(replaced),
         )
-        do = "Set source.on_loss: skip to commit it without them, as partial."
-        raise IdentityError(what, "plan", do, min(replaced))
     drops = pipeline.spec.source.on_removed == "drop" and cluster == plan.stop.cluster_id
     missing = [name for name in names if name not in ids] if drops else []
     return frozenset({*replaced, *confirmed_gone(pipeline.broker, missing, pipeline.sleep)})

@@ -80,15 +80,13 @@ def refuse_other_key(key: tuple[str, ...], before: pa.Schema, result: pa.Schema)
         had = before.field(name).type if name in before.names else None
         if had != result.field(name).type:
             was = "doesn't have it" if had is None else f"has {had}"
-            what = (
+            raise SpecError(
                 f"The column {name} of sink.primary_key is {result.field(name).type} by"
-                f" transform.schema, and the schema of decode {was}"
-            )
-            do = (
+                f" transform.schema, and the schema of decode {was}",
+                "spec",
                 "Messages delete by that key: give it one type in both. With sink.version nothing"
-                " is deleted. Nothing was read."
+                " is deleted. Nothing was read.",
             )
-            raise SpecError(what, "spec", do)
 
 
 @dataclass(frozen=True)
@@ -186,16 +184,15 @@ class StageTask:
         try:
             stager.add(staged, of_rows)
         except UnstorableRowsError as refused:
-            what = (
-                "A row that the function of the spark step gave doesn't fit the table:"
-                f" {refused.what}"
-            )
-            do = (
-                "No row was committed. Have the function change such values, or a step behind it,"
-                " or leave out their rows; then run the window again."
-            )
             raise RefusedError(
-                what, "stage", do, refused.topic, refused.partition, refused.offset
+                "A row that the function of the spark step gave doesn't fit the table:"
+                f" {refused.what}",
+                "stage",
+                "No row was committed. Have the function change such values, or a step behind it,"
+                " or leave out their rows; then run the window again.",
+                refused.topic,
+                refused.partition,
+                refused.offset,
             ) from None
 
     def _given(self, batch: pa.RecordBatch) -> Decoded:
@@ -237,16 +234,15 @@ class _MessageKeys:
             if offset != self._offset:
                 self._offset, self._seen = offset, set()
             if key in self._seen:
-                what = (
-                    "The function of the spark step gave two rows of one key that name one"
-                    " message: nobody can say which is the last"
-                )
-                do = (
-                    "No row was committed. Have it give one row of each sink.primary_key for a"
-                    " message, then run the window again."
-                )
                 raise RefusedError(
-                    what, "check", do, self._split.topic, self._split.partition, offset
+                    "The function of the spark step gave two rows of one key that name one"
+                    " message: nobody can say which is the last",
+                    "check",
+                    "No row was committed. Have it give one row of each sink.primary_key for a"
+                    " message, then run the window again.",
+                    self._split.topic,
+                    self._split.partition,
+                    offset,
                 )
             self._seen.add(key)
 
@@ -259,16 +255,15 @@ def _refuse_nulls(given: Decoded, messages: pa.RecordBatch, split: Split) -> Non
     for column, field in zip(given.rows.columns, given.rows.schema, strict=True):
         if column.null_count and not field.nullable:
             row = given.row_index[int(np.flatnonzero(column.is_null())[0])].as_py()
-            what = (
-                f"A row that the function of the spark step gave has null in {field.name}, which"
-                " is never null by its schema"
-            )
-            do = (
-                "No row was committed. Fix the function, or make the column nullable; then run the"
-                " window again."
-            )
             raise RefusedError(
-                what, "validate", do, split.topic, split.partition, messages["offset"][row].as_py()
+                f"A row that the function of the spark step gave has null in {field.name}, which"
+                " is never null by its schema",
+                "validate",
+                "No row was committed. Fix the function, or make the column nullable; then run the"
+                " window again.",
+                split.topic,
+                split.partition,
+                messages["offset"][row].as_py(),
             )
 
 
@@ -336,9 +331,8 @@ class _RowCounter:
         """Returns the read split's result with the counts of its staged rows."""
         read, counts = self._read, self._read.counts
         if self._went_around != counts.deletes:
-            what = f"{self._went_around} deletes came to be staged, and {counts.deletes} were read"
             raise BugError(
-                what,
+                f"{self._went_around} deletes came to be staged, and {counts.deletes} were read",
                 "check",
                 "Nothing was committed. Report it, with Spark's version.",
                 *self._position,
@@ -362,15 +356,14 @@ class _RowCounter:
         return msgspec.structs.replace(read, counts=changed, rows=staging.committables, ran=ran)
 
     def _miscounted(self, what: str) -> RefusedError:
-        do = (
-            "Nothing was committed. A row keeps the metadata columns of the message that it comes"
-            " from: fix the function."
-        )
-        what = (
+        return RefusedError(
             "The rows that the function of the spark step gave don't fit the split's messages:"
-            f" {what}"
+            f" {what}",
+            "check",
+            "Nothing was committed. A row keeps the metadata columns of the message that it comes"
+            " from: fix the function.",
+            *self._position,
         )
-        return RefusedError(what, "check", do, *self._position)
 
     @property
     def _position(self) -> tuple[str, int, int]:

@@ -104,12 +104,9 @@ def _count(store: DeadLetters, receipt: Receipt) -> int:
         0 if receipt.dead_replay is None else receipt.dead_replay.messages
     )
     if count != refused:
-        what = (
-            f"The store of dead letters holds {count} of window {receipt.window.key}, and its"
-            f" receipt counts {refused}"
-        )
         raise RefusedError(
-            what,
+            f"The store of dead letters holds {count} of window {receipt.window.key}, and its"
+            f" receipt counts {refused}",
             "check",
             "Nothing was published. The window is committed; restore the store from a backup.",
         )

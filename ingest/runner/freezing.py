@@ -215,9 +215,10 @@ def refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
     spec = pipeline.spec
     grid = spec.window
     if window.span is not None and isinstance(grid, TimeWindows) and window.span[0] < grid.start:
-        what = f"Window {window.key} lies before the start of {spec.id}, {instant(grid.start)}"
         raise GridError(
-            what, "plan", "Run a later one: messages before the start are in no window."
+            f"Window {window.key} lies before the start of {spec.id}, {instant(grid.start)}",
+            "plan",
+            "Run a later one: messages before the start are in no window.",
         )
     if spec.window.is_batch:
         fits = window.span is None
@@ -258,7 +259,8 @@ def foreseen_plan(pipeline: Pipeline, window: Window) -> Plan:
 
 
 def _not_begun(pipeline: Pipeline, number: int) -> SpecError:
-    what = f"{label_text(number)} of {pipeline.spec.id} was not cut yet, so it can't be run by name"
     return SpecError(
-        what, "plan", "windrow run SPEC, without a window, cuts and runs the next one."
+        f"{label_text(number)} of {pipeline.spec.id} was not cut yet, so it can't be run by name",
+        "plan",
+        "windrow run SPEC, without a window, cuts and runs the next one.",
     )

@@ -409,10 +409,11 @@ def refuse_other_end(ledger: Ledger, receipt: Receipt) -> None:
     frozen = ledger.boundary(receipt.window.pipeline, receipt.window.end)
     how = None if frozen is None else difference(frozen, receipt.plan.stop)
     if how:
-        what = (
-            f"Window {receipt.window.key} ends elsewhere by the ledger than by its receipt: {how}"
+        raise OwnerError(
+            f"Window {receipt.window.key} ends elsewhere by the ledger than by its receipt: {how}",
+            "plan",
+            LEDGER_ANEW,
         )
-        raise OwnerError(what, "plan", LEDGER_ANEW)
 
 
 def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:

@@ -27,9 +27,11 @@ def pickled(task: object, dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes
             try:
                 dumps(part)
             except Exception as error:
-                what = f"{name_with_owner(part)} can't be pickled ({type(error).__name__})"
-                do = f"Tasks need it: keep settings in it, and make the rest in open. {DO_PLUGIN}"
-                raise BugError(what, "setup", do) from error
+                raise BugError(
+                    f"{name_with_owner(part)} can't be pickled ({type(error).__name__})",
+                    "setup",
+                    f"Tasks need it: keep settings in it, and make the rest in open. {DO_PLUGIN}",
+                ) from error
         raise BugError.of(failed, "setup") from failed
 
 

@@ -214,9 +214,8 @@ def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
         return passed[0].error
     was, keys = "was" if len(passed) == 1 else "were", ", ".join(one.window.key for one in passed)
     lines = "\n".join(f"{one.window.key}: {one.error}" for one in passed)
-    what = f"{len(passed)} of {counted(windows, 'window')} {was} refused: {keys}"
     return RefusedError(
-        what,
+        f"{len(passed)} of {counted(windows, 'window')} {was} refused: {keys}",
         "check",
         f"The others are committed. Run the refused ones again, once they are fixed:\n{lines}",
     )
@@ -426,12 +425,9 @@ def _check_and_commit(
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
     """Refuses a replacement if the sink can't take back what it has committed."""
     if request.replace and not pipeline.sink.capabilities.replaces:
-        what = (
-            f"Window {window.key} can't be replaced: {pipeline.spec.sink.kind} keeps what was"
-            " committed once"
-        )
         raise SpecError(
-            what,
+            f"Window {window.key} can't be replaced: {pipeline.spec.sink.kind} keeps what was"
+            " committed once",
             "plan",
             "Nothing was read. To write the messages again, begin a pipeline with another id and"
             " table.",

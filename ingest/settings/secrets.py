@@ -94,12 +94,9 @@ def read(secret: Secret, setting: str) -> str:
     if isinstance(secret, InEnvironment):
         value = os.environ.get(secret.variable)
         if not value:
-            what = (
-                f"the environment variable {secret.variable}, which {setting} refers to, isn't set"
-                " in this process"
-            )
             raise SpecError(
-                what,
+                f"the environment variable {secret.variable}, which {setting} refers to, isn't set"
+                " in this process",
                 "spec",
                 "Set it wherever windrow runs, for Spark's workers too: they read it themselves.",
             )

@@ -217,12 +217,12 @@ class _Tries:
         """
         last = self._last
         if isinstance(last, Unanswered) and last.full:
-            what = f"there is no room left for the table {self._store.place}: {last.why}"
-            do = (
+            raise UnreachableError(
+                f"there is no room left for the table {self._store.place}: {last.why}",
+                "commit",
                 "Nothing was committed: the table was looked at again. Make room, then run it"
-                " again."
+                " again.",
             )
-            raise UnreachableError(what, "commit", do)
         return Unanswered("" if last is None else last.why)
 
 
@@ -238,5 +238,8 @@ def _put(state: Puttable, change: Any) -> Answer:
 
 def table_is_gone(store: Writable[Any]) -> RefusedError:
     """The error for a table that doesn't exist any more."""
-    what = f"the table {store.place} isn't there any more"
-    return RefusedError(what, "commit", "Was it removed meanwhile? Run the window again.")
+    return RefusedError(
+        f"the table {store.place} isn't there any more",
+        "commit",
+        "Was it removed meanwhile? Run the window again.",
+    )

@@ -70,35 +70,33 @@ def already_committed(receipt: Receipt, committed: Committed | None) -> Committe
     if committed is None:
         if proposed == 0:
             return None
-        what = (
-            f"window {key}: generation {proposed} was to replace generation {proposed - 1}, but the"
-            " table doesn't hold this window"
-        )
         raise RefusedError(
-            what, "commit", "Was the table replaced meanwhile? Run the window without replacing."
+            f"window {key}: generation {proposed} was to replace generation {proposed - 1}, but the"
+            " table doesn't hold this window",
+            "commit",
+            "Was the table replaced meanwhile? Run the window without replacing.",
         )
     newest = committed.receipt
     if newest.digest != receipt.digest:
-        what = (
+        raise RefusedError(
             f"window {key} is committed already (generation {newest.generation}) under another"
-            f" plan: digest {newest.digest[:12]} in the table, {receipt.digest[:12]} here"
+            f" plan: digest {newest.digest[:12]} in the table, {receipt.digest[:12]} here",
+            "commit",
+            _TWO_LEDGERS,
         )
-        raise RefusedError(what, "commit", _TWO_LEDGERS)
     if newest.generation >= proposed:
         return committed
     if newest.generation + 1 < proposed:
-        what = (
-            f"window {key}: the table holds generation {newest.generation}, so the next one is"
-            f" {newest.generation + 1}, not {proposed}"
-        )
-        raise RefusedError(what, "commit", "Run the replay again: it looks first.")
-    if receipt.dead_replay is not None and receipt.dead_replay.of != newest.attempt:
-        what = (
-            f"window {key}: the dead letters to be replayed are of attempt"
-            f" {receipt.dead_replay.of}, and the table holds {newest.attempt}"
-        )
         raise RefusedError(
-            what,
+            f"window {key}: the table holds generation {newest.generation}, so the next one is"
+            f" {newest.generation + 1}, not {proposed}",
+            "commit",
+            "Run the replay again: it looks first.",
+        )
+    if receipt.dead_replay is not None and receipt.dead_replay.of != newest.attempt:
+        raise RefusedError(
+            f"window {key}: the dead letters to be replayed are of attempt"
+            f" {receipt.dead_replay.of}, and the table holds {newest.attempt}",
             "commit",
             "Was the table replaced meanwhile? Replay its dead letters again: it looks first.",
         )
@@ -120,12 +118,14 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
             if hit is not None:
                 split = plan.splits[mine.index(hit)]
                 first = max(hit.start, theirs.start)
-                what = (
-                    f"offsets {first} to {min(hit.stop, theirs.stop)} (exclusive) of window"
-                    f" {plan.window.key} are already committed under window {other.window.key}"
-                )
                 raise OverlapError(
-                    what, "commit", _TWO_LEDGERS, split.topic, split.partition, first
+                    f"offsets {first} to {min(hit.stop, theirs.stop)} (exclusive) of window"
+                    f" {plan.window.key} are already committed under window {other.window.key}",
+                    "commit",
+                    _TWO_LEDGERS,
+                    split.topic,
+                    split.partition,
+                    first,
                 )
 
 
@@ -170,11 +170,15 @@ def _refuse_other_cut(plan: Plan, other: Receipt, stop: Boundary, start: Boundar
     for tp in tps:
         mine, theirs = cuts.get(tp), other_cuts.get(tp)
         if mine != theirs:
-            what = (
+            raise OwnerError(
                 f"window {plan.window.key} is cut {_at(mine)} where the committed window"
-                f" {other.window.key} is cut {_at(theirs)}: they were planned by two ledgers"
+                f" {other.window.key} is cut {_at(theirs)}: they were planned by two ledgers",
+                "commit",
+                _TWO_LEDGERS,
+                tp.topic,
+                tp.partition,
+                mine,
             )
-            raise OwnerError(what, "commit", _TWO_LEDGERS, tp.topic, tp.partition, mine)
 
 
 def _at(offset: int | None) -> str:

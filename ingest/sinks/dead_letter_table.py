@@ -147,11 +147,12 @@ class DeadLetterTable:
             count = sum(pc.sum(pc.equal(attempts, attempt)).as_py() or 0 for attempts in found)
             if count and state.note(note("dead", window, attempt)) is None:
                 where = f"dead letters of window {window.key} are in {self.store.place}"
-                do = (
+                raise RefusedError(
+                    f"{where}, and the note of their commit isn't",
+                    "check",
                     "Restore windrow's own files or tables of that table; or run windrow replay,"
-                    " which notes them."
+                    " which notes them.",
                 )
-                raise RefusedError(f"{where}, and the note of their commit isn't", "check", do)
             return count
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:

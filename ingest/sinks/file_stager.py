@@ -131,9 +131,13 @@ def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[N
             if is_busy(str(error))
             else "Make room or fix the storage"
         )
-        do = f"Nothing was {done}. {wait}, then run the window again."
         raise UnreachableError(
-            what, "stage", do, split.topic, split.partition, split.start
+            what,
+            "stage",
+            f"Nothing was {done}. {wait}, then run the window again.",
+            split.topic,
+            split.partition,
+            split.start,
         ) from error
 
 
@@ -340,8 +344,12 @@ def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
 
 
 def _misfit(what: str, split: Split) -> BugError:
-    do = (
+    return BugError(
+        what,
+        "stage",
         "Nothing was committed. Report a bug in the format or the transform: the rows must be"
-        " exactly the table's columns."
+        " exactly the table's columns.",
+        split.topic,
+        split.partition,
+        split.start,
     )
-    return BugError(what, "stage", do, split.topic, split.partition, split.start)

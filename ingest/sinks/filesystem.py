@@ -174,9 +174,11 @@ def dead_place(table: str) -> str:
 
 def another_kind(place: str) -> SpecError:
     """The error for a place that has a table of another kind."""
-    what = f"at {place} lies a table of another kind"
-    do = "Set sink.path to a place where nothing is, or sink.kind to the table's."
-    return SpecError(what, "setup", do)
+    return SpecError(
+        f"at {place} lies a table of another kind",
+        "setup",
+        "Set sink.path to a place where nothing is, or sink.kind to the table's.",
+    )
 
 
 def log_is_gone(place: str, log: str, folder: str, files: str) -> DamagedError:
@@ -188,12 +190,12 @@ def log_is_gone(place: str, log: str, folder: str, files: str) -> DamagedError:
         folder: the one that is to be restored from a backup.
         files: what is left, and is to be removed where the table was removed for good.
     """
-    what = f"the log of {place} ({log}) is gone, and files of rows are left"
-    do = (
+    return DamagedError(
+        f"the log of {place} ({log}) is gone, and files of rows are left",
+        "setup",
         f"Is its disk mounted? If so, restore the folder {folder} from a backup. If the table was"
-        f" moved, or removed for good, remove {files} here as well, then run this again."
+        f" moved, or removed for good, remove {files} here as well, then run this again.",
     )
-    return DamagedError(what, "setup", do)
 
 
 def millis(moment: datetime) -> int:
@@ -246,15 +248,13 @@ class Place:
                 try:
                     self._fs.move(self._full(draft), self._full(path))
                 except FileNotFoundError:
-                    what = (
+                    raise UnreachableError(
                         f"{without_secrets(self.uri)}/{draft} was removed while it was being"
-                        " written"
-                    )
-                    do = (
+                        " written",
+                        "stage",
                         "Did a sweep remove it, with a grace period shorter than this run? Nothing"
-                        " was committed: run the window again."
-                    )
-                    raise UnreachableError(what, "stage", do) from None
+                        " was committed: run the window again.",
+                    ) from None
         return self.fsync(path) if durable else int(self._fs.get_file_info(self._full(path)).size)
 
     def fsync(self, path: str) -> int:
@@ -395,8 +395,11 @@ class Place:
         except pa.ArrowInvalid as error:
             raise self._senseless(without_secrets(self.uri), error) from error
         except OSError as error:
-            what = f"{without_secrets(self.uri)} can't be reached: {self._reason(error)}"
-            raise UnreachableError(what, "setup", to_check(self.uri, str(error))) from error
+            raise UnreachableError(
+                f"{without_secrets(self.uri)} can't be reached: {self._reason(error)}",
+                "setup",
+                to_check(self.uri, str(error)),
+            ) from error
         return found, root
 
     @property

@@ -81,16 +81,14 @@ def refuse_missing_keys(window: str, keys: int) -> None:
         RefusedError: there are such keys.
     """
     if keys:
-        what = (
+        raise RefusedError(
             f"window {window} can't be replaced: it brought the last change of"
             f" {counted(keys, 'key')} that the"
-            " new attempt lacks, and the rows that they had before aren't in the table"
-        )
-        do = (
+            " new attempt lacks, and the rows that they had before aren't in the table",
+            "commit",
             "Nothing was committed. See that the new attempt has all messages that count; or begin"
-            " a new table, and run all windows."
+            " a new table, and run all windows.",
         )
-        raise RefusedError(what, "commit", do)
 
 
 def kept_by(receipt: Receipt) -> int:
@@ -108,14 +106,12 @@ def refuse_lost_values(window: str, keys: int) -> None:
         RefusedError: there are such keys.
     """
     if keys:
-        what = (
+        raise RefusedError(
             f"window {window} can't be merged any more: changes of {counted(keys, 'key')},"
             f" in it or in a later"
             " window, left values as they were (decode.unavailable: keep). Which values these are"
-            " isn't in the table"
-        )
-        do = (
+            " isn't in the table",
+            "commit",
             "Nothing was committed. Run windows in their order, and once; or begin a new table, and"
-            " run all windows in their order."
+            " run all windows in their order.",
         )
-        raise RefusedError(what, "commit", do)

@@ -28,13 +28,16 @@ def owner_in(properties: Mapping[str, str], where: str) -> TableOwner:
     """
     missing = next((name for name in _NAMES if name not in properties), None)
     if missing is not None:
-        what = f"the table {where} was not made by windrow: its property {missing!r} is missing"
-        raise SpecError(what, "setup", "Give the sink a table of its own; windrow makes it.")
-    if properties.get(_FORMAT) != FORMAT:
-        what = (
-            f"the table {where} was made by another version of windrow, in form"
-            f" {properties.get(_FORMAT, '1')}; this one knows form {FORMAT}"
+        raise SpecError(
+            f"the table {where} was not made by windrow: its property {missing!r} is missing",
+            "setup",
+            "Give the sink a table of its own; windrow makes it.",
         )
-        do = "Use the windrow that made it, or begin a pipeline with another id and table."
-        raise SpecError(what, "setup", do)
+    if properties.get(_FORMAT) != FORMAT:
+        raise SpecError(
+            f"the table {where} was made by another version of windrow, in form"
+            f" {properties.get(_FORMAT, '1')}; this one knows form {FORMAT}",
+            "setup",
+            "Use the windrow that made it, or begin a pipeline with another id and table.",
+        )
     return TableOwner(*(properties[name] for name in _NAMES))

@@ -240,8 +240,9 @@ class PageFiles:
 
     def _damaged(self, name: str, why: str) -> DamagedError:
         page = f"the page {path_of(name)} of the table {self._where}"
-        what = f"{page}, which says which windows it holds, can't be read: {why}"
-        return DamagedError(what, "commit", self._lost)
+        return DamagedError(
+            f"{page}, which says which windows it holds, can't be read: {why}", "commit", self._lost
+        )
 
 
 def name_of(content: bytes) -> str:

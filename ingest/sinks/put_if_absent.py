@@ -84,13 +84,13 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
             _STORES,
         )
     if error.errno == errno.EACCES:
-        do = (
+        return SpecError(
+            f"nothing may be written below {uri} ({why})",
+            "setup",
             "Give windrow's user the rights to get, put, list and delete below it, or set sink.path"
-            " to another place."
+            " to another place.",
         )
-        return SpecError(f"nothing may be written below {uri} ({why})", "setup", do)
-    what = f"nothing can be put below {uri}: {why}"
-    return UnreachableError(what, "setup", to_check(uri, why))
+    return UnreachableError(f"nothing can be put below {uri}: {why}", "setup", to_check(uri, why))
 
 
 def retried(uri: str, step: Callable[[], None]) -> None:
@@ -135,8 +135,11 @@ class S3Puts:
 
     def __init__(self, uri: str) -> None:
         if not has_s3():
-            what = f"sink.path is {uri}, and boto3, which puts on a condition, is not installed"
-            raise SpecError(what, "spec", how_to_install("s3"))
+            raise SpecError(
+                f"sink.path is {uri}, and boto3, which puts on a condition, is not installed",
+                "spec",
+                how_to_install("s3"),
+            )
         self._uri = uri
         self._bucket, _, self._prefix = uri.removeprefix(_S3).partition("/")
 

@@ -131,12 +131,12 @@ def new_columns(
     become = evolution(table, wanted, "add_columns", described, reasons if by_position else None)
     problems = become.differences if by_position else become.problems
     if problems:
-        what = f"the columns of the table {where} are not the schema's: {'; '.join(problems)}"
-        do = (
+        raise SchemaChangedError(
+            f"the columns of the table {where} are not the schema's: {'; '.join(problems)}",
+            "setup",
             "Nothing was written. Set the schema back, or begin a pipeline with another id and"
-            " table."
+            " table.",
         )
-        raise SchemaChangedError(what, "setup", do)
     return become
 
 

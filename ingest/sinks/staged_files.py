@@ -122,26 +122,21 @@ def refuse_gone(place: Place, files: Iterable[HasSize], swept: int | None) -> No
     seen = place.seen(f.path for f in wanted)
     gone = [f.path for f in wanted if (file := seen[f.path]) is None or file.size != f.size]
     if gone:
-        what = (
+        raise RefusedError(
             f"{len(gone)} of {counted(len(wanted), 'staged file')} are gone or cut short,"
             f" the first is"
-            f" {gone[0]} below {without_secrets(place.uri)}"
-        )
-        raise RefusedError(
-            what,
+            f" {gone[0]} below {without_secrets(place.uri)}",
             "commit",
             "Nothing was committed; run the window again. Did somebody, or a vacuum with no"
             " retention, remove them? Tasks on other machines must write to the same place.",
         )
     late = [f.path for f in wanted if swept is not None and millis(seen[f.path].modified) <= swept]  # type: ignore[union-attr]
     if late:
-        what = (
+        raise RefusedError(
             f"{len(late)} of {counted(len(wanted), 'staged file')} were given up by windrow"
             f" sweep, the first"
-            f" is {late[0]}"
-        )
-        do = (
+            f" is {late[0]}",
+            "commit",
             "This attempt took longer than the sweep's grace period. Nothing was committed; run the"
-            " window again."
+            " window again.",
         )
-        raise RefusedError(what, "commit", do)

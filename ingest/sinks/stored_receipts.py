@@ -95,11 +95,11 @@ def restore(
 ) -> None:
     """Puts a lost receipt back from its exact text (`sinks.table_store.TableState.restore`)."""
     if digest(text.encode()) != named.digest:
-        what = (
-            f"the copy of the receipt of window {window.key} is not the text that its commit named"
+        raise RefusedError(
+            f"the copy of the receipt of window {window.key} is not the text that its commit named",
+            "check",
+            "Nothing was restored. Restore the table's _windrow folder from a backup.",
         )
-        do = "Nothing was restored. Restore the table's _windrow folder from a backup."
-        raise RefusedError(what, "check", do)
     if not dry_run:
         folder.put(named.path(window.key), text.encode())
 

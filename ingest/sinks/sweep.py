@@ -127,11 +127,12 @@ def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> di
 
     done = run_commit_loop(store, check, on)
     if isinstance(done, Unanswered):
-        what = (
+        raise UnreachableError(
             f"nothing was removed below {store.place}: the table has no note that the files are"
-            f" given up: {done.why}"
+            f" given up: {done.why}",
+            "setup",
+            "Check its storage and rights, then run this again.",
         )
-        raise UnreachableError(what, "setup", "Check its storage and rights, then run this again.")
     return files
 
 

@@ -165,9 +165,11 @@ def relist(
             return True  # another process was first
         if state.version == version:
             return None
-        what = f"somebody committed to the table {store.place} while its list was made anew"
-        do = "Nothing was written to it. Stop what writes to it, and run this again."
-        raise RefusedError(what, "check", do)
+        raise RefusedError(
+            f"somebody committed to the table {store.place} while its list was made anew",
+            "check",
+            "Nothing was written to it. Stop what writes to it, and run this again.",
+        )
 
     def on(state: TableState) -> TableChange:
         lines = {
@@ -222,11 +224,12 @@ def _refuse_nested(store: TableStore) -> None:
         with store.reading() as state:
             if state is not None:
                 return
-        what = (
+        raise SpecError(
             f"the table {store.place} would lie inside another one's folder, or around it:"
-            f" {others[0]}. Cleaning up the outer one (VACUUM) removes all files of the inner one"
+            f" {others[0]}. Cleaning up the outer one (VACUUM) removes all files of the inner one",
+            "setup",
+            "Set sink.path to a place beside that folder.",
         )
-        raise SpecError(what, "setup", "Set sink.path to a place beside that folder.")
 
 
 def is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
@@ -435,8 +438,11 @@ class WindowTable(ReceiptTable):
     def refuse_foreign_rows(self, state: TableState, key: str) -> None:
         if state.holding([key]):
             what = f"the table {self.store.place} holds rows of window {key}"
-            do = "Nothing was committed. Find out what wrote them, and remove them."
-            raise RefusedError(f"{what} that no commit of windrow brought", "commit", do)
+            raise RefusedError(
+                f"{what} that no commit of windrow brought",
+                "commit",
+                "Nothing was committed. Find out what wrote them, and remove them.",
+            )
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         return sweep(self.store, older_than, dry_run=dry_run)
@@ -521,8 +527,11 @@ class TableAudit:
             return _counted(self.contents(window, names), kinds, self.metadata, window)
         except RefusedError as lost:
             again = f"windrow replay SPEC --window {window.key} reads the window again"
-            do = f"{lost.do} Or {again}, as long as the topic holds its messages."
-            raise RefusedError(lost.what, lost.stage, do) from lost
+            raise RefusedError(
+                lost.what,
+                lost.stage,
+                f"{lost.do} Or {again}, as long as the topic holds its messages.",
+            ) from lost
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
         with self._store.writing() as state:
@@ -532,8 +541,11 @@ class TableAudit:
                 assert state is not None
                 state.restore(window, text, dry_run=dry_run)
                 return
-        what = f"window {window.key} is not committed in {self._store.place}"
-        raise RefusedError(what, "check", "There is no receipt to restore: run the window.")
+        raise RefusedError(
+            f"window {window.key} is not committed in {self._store.place}",
+            "check",
+            "There is no receipt to restore: run the window.",
+        )
 
     def contents(
         self, window: Window, names: Sequence[str] | None = None
@@ -611,6 +623,9 @@ def _counted(
         if failed and isinstance(failed[0], WindrowError):  # DuckDB wraps it
             raise failed[0] from None
         if isinstance(failed[0] if failed else error, KeyError | pa.ArrowException):
-            what = f"a file of window {window.key} has other columns than windrow wrote"
-            raise RefusedError(what, "check", "Restore the file from a backup.") from error
+            raise RefusedError(
+                f"a file of window {window.key} has other columns than windrow wrote",
+                "check",
+                "Restore the file from a backup.",
+            ) from error
         raise

@@ -62,8 +62,9 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
                 f"Let {who} write there, or set {setting} to a place where {who} may.",
             )
         )
-        what = f"the table {uri} can't be written: {reason} ({why.strerror})"
-        raise SpecError(what, "setup", do) from why
+        raise SpecError(
+            f"the table {uri} can't be written: {reason} ({why.strerror})", "setup", do
+        ) from why
 
 
 def refuse_network(path: str, mounts: str = "/proc/mounts") -> None:
@@ -81,8 +82,11 @@ def refuse_network(path: str, mounts: str = "/proc/mounts") -> None:
         ]
         kind = max(above, default=(0, ""))[1]
         if kind.startswith(_NETWORK):
-            what = f"{path} is on a network file system ({kind}), where file locks don't work"
-            raise SpecError(what, "setup", "Set sink.path to a file on a disk of this machine.")
+            raise SpecError(
+                f"{path} is on a network file system ({kind}), where file locks don't work",
+                "setup",
+                "Set sink.path to a file on a disk of this machine.",
+            )
 
 
 def _owner(folder: Path) -> str:

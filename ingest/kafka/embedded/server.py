@@ -62,8 +62,11 @@ def find_jars() -> Path:
     named = os.environ.get("WINDROW_KAFKA_JARS")
     if named:
         if not any(Path(named).glob("kafka_2.13-*.jar")):
-            what = f"WINDROW_KAFKA_JARS is {named}, which holds no kafka_2.13 jar"
-            raise SpecError(what, "setup", "Name a folder with Kafka's jars, or unset it.")
+            raise SpecError(
+                f"WINDROW_KAFKA_JARS is {named}, which holds no kafka_2.13 jar",
+                "setup",
+                "Name a folder with Kafka's jars, or unset it.",
+            )
         return Path(named)
     cache = root() / ".windrow" / f"kafka-{KAFKA}"
     return cache if cache.is_dir() else _fetch(cache)
@@ -120,8 +123,11 @@ def _maven(command: list[str]) -> None:
         ) from None
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-        do = f"Look at Maven's settings and the network; by hand: {typed}"
-        raise UnreachableError(f"Maven could not fetch Kafka's jars:\n{tail}\n", "setup", do)
+        raise UnreachableError(
+            f"Maven could not fetch Kafka's jars:\n{tail}\n",
+            "setup",
+            f"Look at Maven's settings and the network; by hand: {typed}",
+        )
 
 
 _POLL_SECONDS = 0.1
@@ -316,11 +322,12 @@ class EmbeddedBroker:
                 self._format()
                 process = self._launch()
             elif self._port not in {None, int(self.bootstrap.rpartition(":")[2])}:
-                what = (
+                raise SpecError(
                     f"The broker of {self._folder} runs on {self.bootstrap}, not on port"
-                    f" {self._port}"
+                    f" {self._port}",
+                    "setup",
+                    "Stop it first.",
                 )
-                raise SpecError(what, "setup", "Stop it first.")
             self._wait_until_ready(process)
         return self
 
@@ -357,11 +364,12 @@ class EmbeddedBroker:
         )
         for port in (ports.broker, ports.controller):
             if not _is_free(port):
-                what = (
+                raise UnreachableError(
                     f"Port {port} on 127.0.0.1, which the broker of {self._folder} needs, is taken"
-                    " by another program"
+                    " by another program",
+                    "setup",
+                    "End that program, or give another port.",
                 )
-                raise UnreachableError(what, "setup", "End that program, or give another port.")
         self._write("ports.json", msgspec.json.encode(ports))
         text = _PROPERTIES.format(
             broker=ports.broker, controller=ports.controller, data=self._folder / "data"

@@ -200,12 +200,9 @@ def _refuse_alike(names: Sequence[str]) -> None:
     """Refuses columns that Spark doesn't tell apart."""
     count = Counter(map(str.casefold, names))
     if alike := [name for name in names if count[name.casefold()] > 1]:
-        what = (
-            "Spark doesn't tell columns apart by capital letters, and some of these are windrow's"
-            f" own: {', '.join(alike)}"
-        )
         raise SpecError(
-            what,
+            "Spark doesn't tell columns apart by capital letters, and some of these are windrow's"
+            f" own: {', '.join(alike)}",
             "spec",
             "Rename those of the schema, or leave transform out. Nothing was read.",
         )
@@ -312,12 +309,11 @@ def refuse_lost_rows(failed: BaseException) -> None:
         UnreachableError: it did.
     """
     if LOST.search(str(failed)):
-        what = (
-            "Spark lost what was read of the window, with an executor that ended, or has two tries"
-            " at a split"
-        )
         raise UnreachableError(
-            what, "stage", "Nothing was committed. Run the window again."
+            "Spark lost what was read of the window, with an executor that ended, or has two tries"
+            " at a split",
+            "stage",
+            "Nothing was committed. Run the window again.",
         ) from failed
 
 

@@ -39,11 +39,12 @@ def make_archive() -> Path:
     """
     path = archive_path()
     if path is None:
-        do = (
+        raise UnreachableError(
+            "There is no Java, or no Spark, to make an archive of",
+            "setup",
             "Install Java 17 or later and set JAVA_HOME to it; the environment's path must have no"
-            " space in it."
+            " space in it.",
         )
-        raise UnreachableError("There is no Java, or no Spark, to make an archive of", "setup", do)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Java writes the file bit by bit, and one that maps half an archive crashes: so
@@ -56,9 +57,10 @@ def make_archive() -> Path:
         for other in set(path.parent.glob("spark-*.jsa")) - {path}:
             other.unlink(missing_ok=True)
     except OSError as failed:
-        do = "Run it as a user that may write there; or do without: Spark only starts slower."
         raise UnreachableError(
-            f"No archive could be written to {path.parent} ({failed.strerror})", "setup", do
+            f"No archive could be written to {path.parent} ({failed.strerror})",
+            "setup",
+            "Run it as a user that may write there; or do without: Spark only starts slower.",
         ) from failed
     return path
 
@@ -79,11 +81,12 @@ def record_classes(made: Path) -> None:
     except subprocess.TimeoutExpired:
         done = None
     if done is None or done.returncode or not made.is_file():
-        do = (
+        raise UnreachableError(
+            "Spark did not start, or Java wrote no archive of it",
+            "setup",
             "Run `windrow doctor`, which says what is missing. Spark works without an archive; it"
-            " only starts slower."
+            " only starts slower.",
         )
-        raise UnreachableError("Spark did not start, or Java wrote no archive of it", "setup", do)
 
 
 def _same(things: Iterable[T]) -> Iterator[T]:

@@ -158,12 +158,11 @@ class ConnectedSpark:
                 what, "setup", f"{do} Nothing was read or committed."
             ) from failed
         if differs is not None:
-            do = (
-                "Nothing was read or committed. End it, and start it with this environment's"
-                " `windrow spark run`."
-            )
             raise UnreachableError(
-                f"The Spark Connect server at {self.address} {differs}", "setup", do
+                f"The Spark Connect server at {self.address} {differs}",
+                "setup",
+                "Nothing was read or committed. End it, and start it with this environment's"
+                " `windrow spark run`.",
             )
         return session  # type: ignore[no-any-return]  # pyspark's two kinds of sessions have one interface
 
@@ -229,20 +228,17 @@ def _client_address(address: str) -> str:
     """
     parts = _ADDRESS.fullmatch(address)
     if parts is None or int(parts["port"] or PORT) not in range(1, 65536):
-        what = (
+        raise SpecError(
             "A Spark Connect server's address is sc://HOST:PORT, on another machine with"
-            " ;use_ssl=true behind it, and this is none"
+            " ;use_ssl=true behind it, and this is none",
+            "spec",
+            f"Name it like sc://localhost:{PORT}. A token goes into the environment ({TOKEN}).",
         )
-        do = f"Name it like sc://localhost:{PORT}. A token goes into the environment ({TOKEN})."
-        raise SpecError(what, "spec", do)
     here, tls = parts["host"] in LOOPBACK, parts["tls"] or ""
     if not here and not tls:
-        what = (
-            f"Tasks for {address} would travel in the clear, with the secrets of a pipeline's"
-            " client"
-        )
         raise SpecError(
-            what,
+            f"Tasks for {address} would travel in the clear, with the secrets of a pipeline's"
+            " client",
             "spec",
             "Reach it by TLS, with ;use_ssl=true behind the address, or run a server on this"
             " machine.",

@@ -134,11 +134,12 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
     except mistakes() as failed:  # it is the user's code; its text may quote a value
         refuse_lost_rows(failed)
         if is_gone(failed):
-            what = (
+            raise UnreachableError(
                 f"Spark was gone while the function {reference} of the spark step was called"
-                f" ({error_name(failed)})"
-            )
-            raise UnreachableError(what, "stage", DO_AGAIN) from failed
+                f" ({error_name(failed)})",
+                "stage",
+                DO_AGAIN,
+            ) from failed
         frames = traceback.extract_tb(failed.__traceback__)
         users = [
             frame
@@ -148,8 +149,11 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
         ]
         # a server finds the mistake only behind the user's last line
         at = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""
-        what = f"The function {reference} of the spark step fails: {error_name(failed)}{at}"
-        raise SpecError(what, "spec", _DO) from failed
+        raise SpecError(
+            f"The function {reference} of the spark step fails: {error_name(failed)}{at}",
+            "spec",
+            _DO,
+        ) from failed
     if not isinstance(result, DataFrame):
         raise SpecError(
             f"The function {reference} of the spark step gave {type(result).__name__}, and no"
@@ -178,15 +182,13 @@ def _refuse_other_columns(
     ]
     wrong += [f"{name}: there twice" for name in given if result.columns.count(name) > 1]
     if wrong:
-        what = (
+        raise SpecError(
             f"The function {reference} of the spark step gives other columns than its schema has: "
-            + "; ".join(wrong)
-        )
-        do = (
+            + "; ".join(wrong),
+            "spec",
             "Have it give those of the step's schema (of a last step transform.schema; without"
-            " one, the columns that it is given) and the metadata columns; no row was committed."
+            " one, the columns that it is given) and the metadata columns; no row was committed.",
         )
-        raise SpecError(what, "spec", do)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -336,17 +338,18 @@ def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
                 re.MULTILINE,
             )
             kind = kinds[-1] if kinds else "an error of an unknown kind"
-            what = f"A UDF of the function {reference} of the spark step fails on a worker: {kind}"
-            raise SpecError(what, "stage", _DO) from failed
-        what = (
+            raise SpecError(
+                f"A UDF of the function {reference} of the spark step fails on a worker: {kind}",
+                "stage",
+                _DO,
+            ) from failed
+        raise SpecError(
             f"A worker can't import {missing[1]}, which a UDF of the function {reference} of"
-            " the spark step needs"
-        )
-        do = (
+            " the spark step needs",
+            "stage",
             "No row was committed. Put it into the function's own file, which travels with each"
-            " job, or install it where the workers run."
-        )
-        raise SpecError(what, "stage", do) from failed
+            " job, or install it where the workers run.",
+        ) from failed
 
 
 @dataclass(frozen=True)
@@ -392,15 +395,16 @@ class StageJob:
         topic, partition, offset = (rows[name][0].as_py() for name in self.position)
 
         def refuse(_: Split) -> Staged:
-            what = (
+            raise RefusedError(
                 "The function of the spark step gave a row of a message that is none of the"
-                " window's"
-            )
-            do = (
+                " window's",
+                "check",
                 "No row was committed. A row keeps the metadata columns of the message that it"
-                " comes from: fix the function."
+                " comes from: fix the function.",
+                topic,
+                partition,
+                offset,
             )
-            raise RefusedError(what, "check", do, topic, partition, offset)
 
         return outcome_of(refuse, self.read[0].split)
 

@@ -92,12 +92,9 @@ def spark_server(
         UnreachableError: the port is taken, or Java or Spark can't start.
     """
     if host not in LOOPBACK and not os.environ.get(TOKEN):
-        what = (
-            f"A Spark Connect server on {host} runs what anybody who reaches it sends, and no token"
-            " is set"
-        )
         raise SpecError(
-            what,
+            f"A Spark Connect server on {host} runs what anybody who reaches it sends, and no token"
+            " is set",
             "spec",
             f"Set one, by {TOKEN} in the environment, or leave --host out.",
         )
@@ -109,11 +106,12 @@ def spark_server(
     }
     refused = more.keys() & {*settings, "spark.connect.authenticate.token", "spark.master"}
     if refused:
-        do = (
+        raise SpecError(
+            f"{min(refused)} is no property to set by --conf",
+            "spec",
             "Leave it out: --master says where tasks run, --host and --port where it listens,"
-            f" {TOKEN} in the environment its token."
+            f" {TOKEN} in the environment its token.",
         )
-        raise SpecError(f"{min(refused)} is no property to set by --conf", "spec", do)
     _refuse_taken(host, port)
     with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
         session: Any = spark_session(master, {_CLEANING: "5min", **more, **settings})
@@ -137,9 +135,8 @@ def _refuse_taken(host: str, port: int) -> None:
             probe.bind((host.strip("[]"), port))
             probe.listen()
         except OSError as failed:
-            what = f"No server can listen at {host}:{port} ({failed.strerror})"
             raise UnreachableError(
-                what,
+                f"No server can listen at {host}:{port} ({failed.strerror})",
                 "setup",
                 "End the program that listens there, which may be another server of windrow's, or"
                 " give another --port.",

@@ -26,16 +26,14 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
     every = (*rows, *(pa.field(name, pa.string()) for name in metadata.values()))
     unreadable = list(names_beyond_spark(every))
     if unreadable:
-        what = (
+        raise SpecError(
             "the schema has names that Spark can't read in a Delta table:"
-            f" {', '.join(map(repr, unreadable))}"
-        )
-        do = (
+            f" {', '.join(map(repr, unreadable))}",
+            "spec",
             "Take names without blanks, tabs, line breaks and ,;{}()=: a metadata column is renamed"
             " under metadata, a field of messages by a function (a spark step). A table of"
-            " Iceberg holds any name."
+            " Iceberg holds any name.",
         )
-        raise SpecError(what, "spec", do)
     do = "In maps a timestamp needs a zone;"
     refuse_unstorable(rows, metadata, _storable, "to a Delta table", do)
 

@@ -72,9 +72,10 @@ def ensure(
             continue
         refuse_unwritable(uri)
         if not left:
-            what = f"the table {uri} can't be set up: {failed.why}"
             raise UnreachableError(
-                what, "setup", "Check the table's storage and rights, then run again."
+                f"the table {uri} can't be set up: {failed.why}",
+                "setup",
+                "Check the table's storage and rights, then run again.",
             )
         time.sleep(left.pop(0))
 

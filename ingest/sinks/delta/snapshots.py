@@ -52,8 +52,11 @@ class DeltaSnapshots:
         table = self._at(version)
         lost = [name for name in columns if name not in pa.schema(table.schema()).names]
         if lost:
-            what = f"version {version} of the Delta table {self.place} has no column {lost[0]}"
-            raise RefusedError(what, "setup", "The table got it later, or it has another name.")
+            raise RefusedError(
+                f"version {version} of the Delta table {self.place} has no column {lost[0]}",
+                "setup",
+                "The table got it later, or it has another name.",
+            )
         try:
             refuse_unreadable_rows(self.place, table)
         except UnreachableError as error:  # this version stays so, whatever the next ones are
@@ -64,14 +67,20 @@ class DeltaSnapshots:
         except FileNotFoundError as error:
             raise self._gone(version) from error
         except Exception as error:
-            what = f"the table {self.place} can't be read: {reason(error)}"
-            raise UnreachableError(what, "setup", to_check(self.place, reason(error))) from error
+            raise UnreachableError(
+                f"the table {self.place} can't be read: {reason(error)}",
+                "setup",
+                to_check(self.place, reason(error)),
+            ) from error
 
     def _table(self) -> DeltaTable:
         table = load(self.place)
         if table is None:
-            what = f"there is no Delta table at {self.place}"
-            raise SpecError(what, "setup", "Name the folder that has its _delta_log.")
+            raise SpecError(
+                f"there is no Delta table at {self.place}",
+                "setup",
+                "Name the folder that has its _delta_log.",
+            )
         return table
 
     def _readable(self) -> DeltaTable:
@@ -100,12 +109,12 @@ class DeltaSnapshots:
 
     def _gone(self, version: str) -> RefusedError:
         number, _, of = version.partition("/")[0].partition("@")
-        what = f"version {number} of the Delta table {self.place} (id {of}) can't be read any more"
-        do = (
+        return RefusedError(
+            f"version {number} of the Delta table {self.place} (id {of}) can't be read any more",
+            "setup",
             "It was vacuumed, its log was cleaned up, or the table was made anew or came back from"
-            " a backup."
+            " a backup.",
         )
-        return RefusedError(what, "setup", do)
 
 
 def _name(table: DeltaTable) -> str:

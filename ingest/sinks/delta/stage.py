@@ -83,9 +83,11 @@ def explained_files() -> Iterator[None]:
         yield
     except OSError as error:
         why = error.strerror or type(error).__name__
-        what = f"a file of the table can't be read or written: {why}"
-        do = "Nothing was committed. Make room or repair the storage, then run the window again."
-        raise UnreachableError(what, "commit", do) from error
+        raise UnreachableError(
+            f"a file of the table can't be read or written: {why}",
+            "commit",
+            "Nothing was committed. Make room or repair the storage, then run the window again.",
+        ) from error
 
 
 def growing(

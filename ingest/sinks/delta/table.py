@@ -79,8 +79,11 @@ def load(uri: str) -> DeltaTable | None:
         return None
     except Exception as error:
         if Path(uri).is_file():
-            do = "Set sink.path to a folder, or to a place where one can be made."
-            raise SpecError(f"{uri} is a file, and no folder for a table", "setup", do) from error
+            raise SpecError(
+                f"{uri} is a file, and no folder for a table",
+                "setup",
+                "Set sink.path to a folder, or to a place where one can be made.",
+            ) from error
         damaged = newest_entry_error(uri, Place(uri))
         if damaged is not None:
             raise damaged from error
@@ -89,8 +92,11 @@ def load(uri: str) -> DeltaTable | None:
         if any(words in why for words in _OF_FEATURES):
             raise SchemaChangedError(what, "setup", _FEATURES) from error
         if any(words in why for words in _OF_THE_LOG):
-            do = f"Entries of {uri}/{LOG} are gone or damaged: restore them from a backup."
-            raise DamagedError(what, "setup", do) from error
+            raise DamagedError(
+                what,
+                "setup",
+                f"Entries of {uri}/{LOG} are gone or damaged: restore them from a backup.",
+            ) from error
         raise UnreachableError(what, "setup", to_check(uri, why)) from error
 
 
@@ -116,9 +122,11 @@ def newest_page(uri: str, table: DeltaTable) -> str:
     try:
         number = table.transaction_version(PAGES_APP)
     except Exception as error:
-        what = f"the log of the table {uri} can't be read: {reason(error)}"
-        do = "If its log is being cleaned up, run again; else check its storage and rights."
-        raise UnreachableError(what, "setup", do) from error
+        raise UnreachableError(
+            f"the log of the table {uri} can't be read: {reason(error)}",
+            "setup",
+            "If its log is being cleaned up, run again; else check its storage and rights.",
+        ) from error
     return "" if number is None else f"{number:016x}"
 
 
@@ -143,31 +151,31 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
     owner = owner_in(kept, uri)
     if meta.partition_columns != [shape.column]:
         by = ", ".join(meta.partition_columns) or "nothing"
-        what = f"the table {uri} is partitioned by {by}, not by {shape.column}"
-        do = (
+        raise SchemaChangedError(
+            f"the table {uri} is partitioned by {by}, not by {shape.column}",
+            "setup",
             "Set sink.mode, or the name of metadata window, back if it was changed; else give the "
-            "sink a path of its own: windrow makes the table."
+            "sink a path of its own: windrow makes the table.",
         )
-        raise SchemaChangedError(what, "setup", do)
     other = [
         f"{name} is {kept.get(name)} in the table, {value} in the spec"
         for name, value in shape.properties.items()
         if kept.get(name) != value
     ]
     if other:
-        what = f"the table {uri} was made with another primary key: {'; '.join(other)}"
-        do = (
+        raise SchemaChangedError(
+            f"the table {uri} was made with another primary key: {'; '.join(other)}",
+            "setup",
             "Set it back, or begin a pipeline with another id and table: rows that are there can't"
-            " be put in another order."
+            " be put in another order.",
         )
-        raise SchemaChangedError(what, "setup", do)
     if _RETENTION in kept:
-        what = (
+        raise SpecError(
             f"the table {uri} sets {_RETENTION} = {kept[_RETENTION]}: it would forget which windows"
-            " it holds"
+            " it holds",
+            "setup",
+            f"Unset it: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}').",
         )
-        do = f"Unset it: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}')."
-        raise SpecError(what, "setup", do)
     return owner
 
 
@@ -219,18 +227,16 @@ def refuse_unfinished(uri: str, place: Place, version: int) -> None:
 
 
 def _cut_off(path: str, stage: Stage) -> UnreachableError:
-    what = (
+    return UnreachableError(
         "the newest entry of the table's log is damaged, as by a loss of power in the middle"
-        f" of a commit: {path}"
-    )
-    do = (
+        f" of a commit: {path}",
+        stage,
         "That commit did not arrive whole, and the table is as before without it. While no run"
         f" is going, set the file aside: mv '{path}' '{path}.torn'. If windrow brought it, run"
         " its window again, which reads the same offsets; windrow verify SPEC names the window"
         " that the ledger has and the table hasn't. If the table has none left, windrow rebind SPEC"
-        " comes first."
+        " comes first.",
     )
-    return UnreachableError(what, stage, do)
 
 
 # ---------------------------------------------------------------------------------------- its files
@@ -263,15 +269,13 @@ def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
     """
     features = _hiding(table)
     if features:
-        what = (
+        raise SchemaChangedError(
             f"the table {uri} has the features {features}: its files alone don't tell which rows it"
-            " holds"
-        )
-        do = (
+            " holds",
+            "commit",
             "Nothing was committed. Take them off the table, which is to be written by windrow"
-            " alone."
+            " alone.",
         )
-        raise SchemaChangedError(what, "commit", do)
 
 
 def refuse_unreadable_rows(uri: str, table: DeltaTable) -> None:
@@ -282,12 +286,12 @@ def refuse_unreadable_rows(uri: str, table: DeltaTable) -> None:
     """
     features = _hiding(table)
     if features:
-        what = f"the rows of the table {uri} can't be read: it has the features {features}"
-        do = (
+        raise UnreachableError(
+            f"the rows of the table {uri} can't be read: it has the features {features}",
+            "setup",
             "Take that off with what switched it on; of deletion vectors: REORG TABLE ... APPLY"
-            " (PURGE), then DROP FEATURE."
+            " (PURGE), then DROP FEATURE.",
         )
-        raise UnreachableError(what, "setup", do)
 
 
 def listed(table: DeltaTable) -> pa.Table:
@@ -382,15 +386,13 @@ def refuse_append_only(
     """
     kept = str(table.metadata().configuration.get("delta.appendOnly")).lower() == "true"
     if kept and any(parts is None or file.part in parts for file in data_files(table)):
-        what = (
+        raise SchemaChangedError(
             f"the table {uri} is append-only (delta.appendOnly), and rows' files would go and be"
-            f" written anew by {act}"
-        )
-        do = (
+            f" written anew by {act}",
+            "setup",
             "Nothing was committed. Unset delta.appendOnly in the table, then run it again; a"
-            " replay by windrow replay SPEC --window W."
+            " replay by windrow replay SPEC --window W.",
         )
-        raise SchemaChangedError(what, "setup", do)
 
 
 def write(place: Place, table: DeltaTable, writing: Writing, page: str, note: str) -> None:

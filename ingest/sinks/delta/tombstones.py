@@ -133,8 +133,9 @@ def _sha256(place: Place, path: str) -> str:
 
 
 def _lost(receipt: Receipt, named: Tombstones, state: str) -> DamagedError:
-    what = (
+    return DamagedError(
         f"the file {named.path}, which says which {counted(named.keys, 'key')} the committed window"
-        f" {receipt.window.key} took out, is {state}"
+        f" {receipt.window.key} took out, is {state}",
+        "commit",
+        _LOST,
     )
-    return DamagedError(what, "commit", _LOST)

@@ -58,16 +58,14 @@ def refuse_unsupported(uri: str, table: DeltaTable, *, rewrites: bool) -> None:
     """
     asked = [*_unsupported(table, rewrites=rewrites)]
     if asked:
-        what = (
+        raise SchemaChangedError(
             f"the table {uri} asks of whoever writes into it what windrow doesn't do:"
-            f" {'; '.join(asked)}"
-        )
-        do = (
+            f" {'; '.join(asked)}",
+            "setup",
             "Nothing was committed. Take that off the table (Spark: ALTER TABLE ... DROP"
             " CONSTRAINT, UNSET TBLPROPERTIES or DROP FEATURE), or begin a pipeline with another id"
-            " and table; rules belong in the schema."
+            " and table; rules belong in the schema.",
         )
-        raise SchemaChangedError(what, "setup", do)
 
 
 def _unsupported(table: DeltaTable, *, rewrites: bool) -> Iterator[str]:

@@ -34,8 +34,9 @@ def list_table(place: str) -> tuple[pa.Schema, list[str]]:
     store = FilesStore(place)
     with store.reading() as state:
         if state is None:
-            what = f"there is no table of files at {store.place}"
-            raise SpecError(what, "setup", "Name its sink.path.")
+            raise SpecError(
+                f"there is no table of files at {store.place}", "setup", "Name its sink.path."
+            )
         return state.schema, [file.path for file in state.row_files()]
 
 

@@ -222,8 +222,11 @@ def _texts_explained(path: str) -> Iterator[None]:
     try:
         yield
     except (duckdb.Error, pa.ArrowInvalid, UnicodeDecodeError) as error:
-        what = f"the file {path} is damaged ({type(error).__name__})"
-        raise RefusedError(what, "commit", "Restore the file from a backup.") from None
+        raise RefusedError(
+            f"the file {path} is damaged ({type(error).__name__})",
+            "commit",
+            "Restore the file from a backup.",
+        ) from None
 
 
 def _json_lines(source: pa.NativeFile) -> Iterator[pa.Table]:

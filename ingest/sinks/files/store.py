@@ -208,15 +208,13 @@ class FilesStore:
         try:
             form = msgspec.json.decode(content, type=AnyForm).windrow
             if form != FORM:
-                what = (
+                raise SpecError(
                     f"the log of {self.place} is of another form than this windrow's:"
-                    f" of {'an older one' if form < FORM else 'a later one'}"
-                )
-                do = (
+                    f" of {'an older one' if form < FORM else 'a later one'}",
+                    "setup",
                     "Read and write it with the windrow that made it, or set sink.path to another"
-                    " place."
+                    " place.",
                 )
-                raise SpecError(what, "setup", do)
             found = msgspec.json.decode(content, type=Manifest)
         except msgspec.DecodeError as error:
             raise self.damaged(number, "it can't be read") from error
@@ -234,14 +232,14 @@ class FilesStore:
     def damaged(self, number: int, why: str) -> DamagedError:
         """Makes the error of a manifest that can't be used."""
         path = path_of(number)
-        what = f"manifest {number} of {self.place} ({path}) can't be used: {why}"
-        do = (
+        return DamagedError(
+            f"manifest {number} of {self.place} ({path}) can't be used: {why}",
+            "commit",
             "Restore that file from a backup. Or, if the table itself was removed or restored from"
             " an older copy while a run was at work, remove what that run left behind the end of"
             " the log: that file, if it is there, and all with a higher number; then windrow lag"
-            " SPEC names the windows to run again. Until then no window is written to this table."
+            " SPEC names the windows to run again. Until then no window is written to this table.",
         )
-        return DamagedError(what, "commit", do)
 
 
 class FilesState(PagedState):
@@ -285,9 +283,11 @@ class FilesState(PagedState):
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         had, mine = self._manifest.format, self._store.written.format
         if had != mine:
-            what = f"the table {self._store.place} was begun with {had} files, not {mine}"
-            do = f"Set sink.format back to {had}, or begin a pipeline with another id and path."
-            raise SpecError(what, "setup", do)
+            raise SpecError(
+                f"the table {self._store.place} was begun with {had} files, not {mine}",
+                "setup",
+                f"Set sink.format back to {had}, or begin a pipeline with another id and path.",
+            )
         return self._evolution(columns).changes
 
     def scan(
@@ -339,8 +339,11 @@ class FilesState(PagedState):
         except OSError as error:
             why = error.strerror or str(error) or type(error).__name__
             if local and error.errno in _DENIED:
-                what = f"nothing can be put below {self._store.place}: {why}"
-                raise UnreachableError(what, "commit", to_check(self._store.place, why)) from error
+                raise UnreachableError(
+                    f"nothing can be put below {self._store.place}: {why}",
+                    "commit",
+                    to_check(self._store.place, why),
+                ) from error
             return Unanswered(why, error.errno in _FULL and local)
         if self._store.content(self.version) != self._entry.content:
             raise self._store.damaged(

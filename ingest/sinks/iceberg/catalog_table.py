@@ -135,16 +135,18 @@ class CatalogTable(msgspec.Struct, frozen=True):
         own = {name: value for name, value in properties.items() if name != "name"}
         for name, value in sorted(properties.items()):
             if isinstance(value, str) and is_secret(name, value):
-                what = f"sink.catalog.{name} is written out, and it is a secret that tasks need"
                 raise SpecError(
-                    what, "spec", f"Write {FORMS}: each process reads it there for itself."
+                    f"sink.catalog.{name} is written out, and it is a secret that tasks need",
+                    "spec",
+                    f"Write {FORMS}: each process reads it there for itself.",
                 )
             if not isinstance(value, str) and name in _NAMES_THE_TABLE:
-                what = (
+                raise SpecError(
                     f"sink.catalog.{name} is a reference, and it is part of what the table is"
-                    " called"
+                    " called",
+                    "spec",
+                    "Write its value; it may hold a template.",
                 )
-                raise SpecError(what, "spec", "Write its value; it may hold a template.")
         catalog = properties.get("name", "default")
         assert isinstance(catalog, str)
         return cls(table, catalog, tuple(sorted(own.items(), key=_name)))

@@ -87,9 +87,10 @@ def load(at: CatalogTable) -> Table | None:
     except (SpecError, UnreachableError):
         raise
     except Exception as error:
-        what = f"the table {at.place} can't be read: {reason(at, error)}"
         raise UnreachableError(
-            what, "setup", "Check the catalog, the table's storage and the rights, then run again."
+            f"the table {at.place} can't be read: {reason(at, error)}",
+            "setup",
+            "Check the catalog, the table's storage and the rights, then run again.",
         ) from error
 
 
@@ -133,18 +134,18 @@ def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -
         except _ODD_ANSWERS as error:
             problem = error
         except _WRONG_SETTINGS as error:
-            what = f"the Iceberg catalog {where} can't be opened: {_reason(error, values)}"
             raise SpecError(
-                what,
+                f"the Iceberg catalog {where} can't be opened: {_reason(error, values)}",
                 "spec",
                 "Fix sink.catalog: PyIceberg's page of catalogs lists their properties.",
             ) from None
         except Exception as error:  # noqa: BLE001
             problem = error
         if not waits:
-            what = f"the Iceberg catalog {where} can't be reached: {_reason(problem, values)}"
             raise UnreachableError(
-                what, "setup", "Check that it answers, and the rights, then run again."
+                f"the Iceberg catalog {where} can't be reached: {_reason(problem, values)}",
+                "setup",
+                "Check that it answers, and the rights, then run again.",
             )
         # where two processes create the catalog's own tables at once, the second one finds them
         time.sleep(waits.pop(0))

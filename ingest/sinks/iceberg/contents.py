@@ -66,12 +66,9 @@ def _of_file(
         else [name for name, number in _ids(own) if not table.schema().find_column_name(number)]
     )
     if lost:
-        what = (
-            f"the table has no column any more for values in its file {location}: {', '.join(lost)}"
-            " (fields are known by their ids)"
-        )
         raise RefusedError(
-            what,
+            f"the table has no column any more for values in its file {location}: {', '.join(lost)}"
+            " (fields are known by their ids)",
             "commit",
             "Something else dropped it: readers see null, also where one of that name was added"
             " again. Add it to the table again, then replay the window.",

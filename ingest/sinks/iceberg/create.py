@@ -50,15 +50,13 @@ def refuse_foreign(where: str, table: Table, column: str) -> None:
     owner_in(table.metadata.properties, where)
     names = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
     if names != [column] or not isinstance(table.spec().fields[0].transform, IdentityTransform):
-        what = (
+        raise SchemaChangedError(
             f"the table {where} is partitioned by {', '.join(map(str, names)) or 'nothing'}, not by"
-            f" {column}"
-        )
-        do = (
+            f" {column}",
+            "setup",
             "Set the partitions, or the name of metadata window, back if they were changed; else"
-            " give the sink a table of its own."
+            " give the sink a table of its own.",
         )
-        raise SchemaChangedError(what, "setup", do)
 
 
 # -------------------------------------------------------------------------------------- columns
@@ -148,9 +146,11 @@ def make(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -
             raise
         except Exception as error:
             if not waits:
-                what = f"the table {at.place} can't be set up: {reason(at, error)}"
-                do = "Check the catalog, the table's storage and the rights, then run again."
-                raise UnreachableError(what, "setup", do) from error
+                raise UnreachableError(
+                    f"the table {at.place} can't be set up: {reason(at, error)}",
+                    "setup",
+                    "Check the catalog, the table's storage and the rights, then run again.",
+                ) from error
             time.sleep(waits.pop(0))
 
 

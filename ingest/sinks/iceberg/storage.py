@@ -74,8 +74,11 @@ class TaskStorage(msgspec.Struct, frozen=True):
 
         table = load(self.vending)
         if table is None:
-            what = f"the table {self.vending.place} isn't there any more"
-            raise RefusedError(what, "stage", "Was it removed meanwhile? Run the window again.")
+            raise RefusedError(
+                f"the table {self.vending.place} isn't there any more",
+                "stage",
+                "Was it removed meanwhile? Run the window again.",
+            )
         return known | storage_properties(table)
 
 
@@ -121,12 +124,9 @@ def _askable(at: CatalogTable) -> CatalogTable:
     ]
     if unsent:
         names = ", ".join(f"sink.catalog.{name}" for name in unsent)
-        what = (
-            f"tasks have to ask the catalog of {at.place} for the credentials of its storage, and"
-            f" {names} may be secret"
-        )
         raise SpecError(
-            what,
+            f"tasks have to ask the catalog of {at.place} for the credentials of its storage, and"
+            f" {names} may be secret",
             "spec",
             f"Write {FORMS} there, or for the storage's own secrets: each process reads them for"
             " itself.",

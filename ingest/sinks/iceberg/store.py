@@ -269,15 +269,13 @@ class IcebergState(PagedState):
         try:
             return list(scan.plan_files())
         except Exception as error:  # PyIceberg raises whatever a manifest's bytes lead to
-            what = (
+            raise UnreachableError(
                 f"the manifests of the table {self._store.place} can't be read:"
-                f" {type(error).__name__}"
-            )
-            do = (
+                f" {type(error).__name__}",
+                "setup",
                 "Check the storage. If a file in its folder metadata is damaged or gone, restore it"
-                " from a backup. Nothing was committed."
-            )
-            raise UnreachableError(what, "setup", do) from error
+                " from a backup. Nothing was committed.",
+            ) from error
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
         """Keys of windows with rows, by the partitions of the files."""
@@ -325,12 +323,12 @@ class IcebergState(PagedState):
                 for e in one.fetch_manifest_entry(table.io, discard_deleted=True)
             ]
         except Exception as error:
-            what = (
+            raise UnreachableError(
                 f"which files the snapshots of {self._store.place} name can't be read:"
-                f" {type(error).__name__}"
-            )
-            do = "Nothing was removed. Check the table's storage and rights, then run this again."
-            raise UnreachableError(what, "setup", do) from error
+                f" {type(error).__name__}",
+                "setup",
+                "Nothing was removed. Check the table's storage and rights, then run this again.",
+            ) from error
         return frozenset(entry.data_file.file_path.removeprefix(begin) for entry in entries)
 
     # -------------------------------------------------------------------------------------- put
@@ -342,9 +340,11 @@ class IcebergState(PagedState):
         except (UnreachableError, RefusedError):
             raise
         except Exception as error:
-            what = f"a commit to {at.place} can't be prepared: {reason(at, error)}"
-            do = "Nothing was committed. Make room or fix the storage, then run the window again."
-            raise UnreachableError(what, "commit", do) from error
+            raise UnreachableError(
+                f"a commit to {at.place} can't be prepared: {reason(at, error)}",
+                "commit",
+                "Nothing was committed. Make room or fix the storage, then run the window again.",
+            ) from error
         try:
             self._store.send(ready)
         except CommitFailedException as error:
@@ -387,12 +387,12 @@ class IcebergState(PagedState):
         mixed = [f.file_path for f in files if f.spec_id != spec or f.partition[0] != key]
         if mixed:
             which = f"{counted(len(mixed), 'file')} with rows of window {key}"
-            what = f"{which} may hold other windows' rows too, the first is {mixed[0]}"
-            do = (
+            raise SchemaChangedError(
+                f"{which} may hold other windows' rows too, the first is {mixed[0]}",
+                "commit",
                 "Nothing was committed. Have them written anew, partitioned by"
-                f" {self._store.column}."
+                f" {self._store.column}.",
             )
-            raise SchemaChangedError(what, "commit", do)
         return files
 
 

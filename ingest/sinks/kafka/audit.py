@@ -222,7 +222,11 @@ class KafkaAudit:
         allows = self._table.capabilities.allows(lost=lost)
         compacted = self._table.options.primary_key and self.may_lack(receipt.window)
         if rows != Counter(wanted) and not allows and not compacted:
-            do = (
+            raise RefusedError(
+                f"the topics have {sum(rows.values())} of the"
+                f" {counted(sum(wanted.values()), 'row')} of window"
+                f" {receipt.window.key}",
+                "check",
                 "Retention deleted the others, a log lost its end, or a topic isn't in sink.topics"
                 " any more: then name it there again. Later windows can be run without this one, if"
                 " no window is left after windrow rebind SPEC;"
@@ -230,14 +234,7 @@ class KafkaAudit:
                 " once more."
                 if lost
                 else "Some were published twice, or another program wrote with the window's"
-                " origins; neither can be taken back. Later windows can be run without this one."
-            )
-            raise RefusedError(
-                f"the topics have {sum(rows.values())} of the"
-                f" {counted(sum(wanted.values()), 'row')} of window"
-                f" {receipt.window.key}",
-                "check",
-                do,
+                " origins; neither can be taken back. Later windows can be run without this one.",
             )
         return tuple(
             PublishedSplit(
@@ -366,12 +363,9 @@ class KafkaAudit:
                 if message.error() is None and cast("int", message.offset()) <= place.last:
                     yield message
             if time.monotonic() - moved > PATIENCE_SECONDS:
-                what = (
-                    f"{place.topic}[{place.partition}] can't be read to {place.last}, only to"
-                    f" {position}"
-                )
                 raise UnreachableError(
-                    what,
+                    f"{place.topic}[{place.partition}] can't be read to {place.last}, only to"
+                    f" {position}",
                     "check",
                     "Check whether its broker runs, and whether a transaction is open in it.",
                 )
@@ -414,9 +408,8 @@ def _batched(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
 
 def _altered(window: Window, error: Exception) -> RefusedError:
     """Makes the error for a message that can't be read as one of the window's."""
-    what = f"a message of window {window.key} isn't what was published: {type(error).__name__}"
     return RefusedError(
-        what,
+        f"a message of window {window.key} isn't what was published: {type(error).__name__}",
         "check",
         "Another program wrote it with the origin of one of them, or the schema has changed since.",
     )

@@ -315,12 +315,17 @@ DO_DELETED = (
 def _read(value: bytes, kind: type[T]) -> T:
     form = msgspec.json.decode(value, type=_FormOnly).form
     if form > FORM:
-        what = "the control topic holds a record of a later windrow"
-        raise DamagedError(what, "commit", "Update windrow to the version that wrote it.")
+        raise DamagedError(
+            "the control topic holds a record of a later windrow",
+            "commit",
+            "Update windrow to the version that wrote it.",
+        )
     if form < FORM:
-        what = f"the control topic holds a record of an older windrow (form {form}, now {FORM})"
-        do = "Begin a pipeline with another id, topic, control topic and staging."
-        raise DamagedError(what, "commit", do)
+        raise DamagedError(
+            f"the control topic holds a record of an older windrow (form {form}, now {FORM})",
+            "commit",
+            "Begin a pipeline with another id, topic, control topic and staging.",
+        )
     return msgspec.json.decode(value, type=kind)
 
 

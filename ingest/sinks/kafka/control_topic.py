@@ -132,16 +132,15 @@ class ControlTopic:
                 if state.position < end and not to_end and any(map(_is_end, batch)):
                     return
                 if state.position < end and time.monotonic() > deadline:
-                    what = (
+                    raise UnreachableError(
                         f"The control topic {self.name} can't be read to its end {end}, only to"
-                        f" offset {state.position}"
-                    )
-                    do = (
+                        f" offset {state.position}",
+                        "commit",
                         "An open transaction hides the rest, of a run that died: run its window"
                         " again, or wait until Kafka aborts it. If Kafka has lost its log of"
-                        " transactions it never does: then abort it by kafka-transactions.sh abort."
+                        " transactions it never does: then abort it by kafka-transactions.sh"
+                        " abort.",
                     )
-                    raise UnreachableError(what, "commit", do)
         state.is_complete = True
 
     def _take(self, state: ControlState, message: ck.Message) -> None:

@@ -204,8 +204,11 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         named |= set() if self.time in {"message", "published"} else {self.time}
         missing = sorted({name for name in named if name is not None} - set(rows.names))
         if missing:
-            what = f"The sink names columns that rows don't have: {', '.join(missing)}"
-            raise SpecError(what, "setup", f"Their columns are {', '.join(rows.names)}.")
+            raise SpecError(
+                f"The sink names columns that rows don't have: {', '.join(missing)}",
+                "setup",
+                f"Their columns are {', '.join(rows.names)}.",
+            )
         if self.primary_key:
             PrimaryKey(self.primary_key).refuse_unusable(rows)
         for serializer in (self.key, self.value):

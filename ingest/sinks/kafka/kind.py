@@ -360,11 +360,12 @@ class KafkaSection(OnClusterSection):
                 "Name one by sink.cluster or sink.bootstrap_servers.",
             )
         if "attempt" in metadata and not self.atomic_window:
-            what = (
+            raise SpecError(
                 "metadata.attempt can't be kept where a window is published split by split: its"
-                " messages may be of two attempts"
+                " messages may be of two attempts",
+                "spec",
+                "Leave it out, or set sink.atomic_window.",
             )
-            raise SpecError(what, "spec", "Leave it out, or set sink.atomic_window.")
         options = Options(
             topics=self.topics or (str(self.topic),),
             control=self.control,

@@ -85,14 +85,11 @@ class RegistrySerializer(msgspec.Struct, frozen=True):
                 pa.schema([rows.field(name) for name in self.columns]), self.record
             )
         except NoCounterpartError as error:
-            do = (
-                f"Leave the column out by sink.{self.subjects.part}.columns, change it by a"
-                " transform, or write json."
-            )
             raise SpecError(
                 f"The sink's {self.subjects.part} can't be written as {encoding.name}: {error}",
                 "setup",
-                do,
+                f"Leave the column out by sink.{self.subjects.part}.columns, change it by a"
+                " transform, or write json.",
             ) from None
 
     def registered(
@@ -113,12 +110,9 @@ class RegistrySerializer(msgspec.Struct, frozen=True):
         text, kind = self.schema_of(rows), _ENCODINGS[self.format].kind
         ids = {registry.id_of(subject, text, kind, register=self.register) for subject in subjects}
         if len(ids) > 1:
-            what = (
-                "The schema registry has different ids for one schema under the subjects"
-                f" {', '.join(subjects)}"
-            )
             raise SpecError(
-                what,
+                "The schema registry has different ids for one schema under the subjects"
+                f" {', '.join(subjects)}",
                 "setup",
                 "Make a pipeline for each topic, or set subject_name_strategy: record.",
             )

@@ -210,8 +210,11 @@ class KafkaSink(KafkaTable):
         """
         published = control.splits.get(key, {}).values()
         for why in self.topics.gone({s for split in published for s in split.places}).values():
-            what = f"window {key} is published in part, and what was published is gone: {why}"
-            raise RefusedError(what, "commit", DO_MADE_ANEW)
+            raise RefusedError(
+                f"window {key} is published in part, and what was published is gone: {why}",
+                "commit",
+                DO_MADE_ANEW,
+            )
 
     def _publish_parts(self, work: WindowWork, target: PublishTarget) -> Unanswered | None:
         """Publishes each part in a transaction of its own, the parts of a chain in order."""

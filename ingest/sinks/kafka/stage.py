@@ -178,13 +178,10 @@ class StagedMessageFiles:
         seen = self._place.seen(f.path for f in files)
         gone = [f.path for f in files if (file := seen[f.path]) is None or file.size != f.size]
         if gone:
-            what = (
+            raise RefusedError(
                 f"{len(gone)} of {counted(len(files), 'staged file')} are gone or cut short,"
                 f" the first is"
-                f" {gone[0]}"
-            )
-            raise RefusedError(
-                what,
+                f" {gone[0]}",
                 "commit",
                 "Probably a sweep removed them. Nothing more was published; run the window again.",
             )
@@ -216,8 +213,11 @@ class StagedMessageFiles:
             raise self._unusable(file, "is damaged: it isn't what was written")
 
     def _unusable(self, file: StagedMessages, why: str) -> RefusedError:
-        do = "Run the window again: it publishes only the splits that aren't published yet."
-        return RefusedError(f"the staged file {self.staging}/{file.path} {why}", "commit", do)
+        return RefusedError(
+            f"the staged file {self.staging}/{file.path} {why}",
+            "commit",
+            "Run the window again: it publishes only the splits that aren't published yet.",
+        )
 
     def remove(self, files: list[StagedMessages]) -> None:
         """Removes files of published messages; one that can't be removed is left to a sweep."""

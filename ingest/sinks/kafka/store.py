@@ -113,9 +113,11 @@ class FencedStore:
         with fenced(self.target, self.name) as transaction:
             control = self.table.control.read(to_end=True)
             if control is None:
-                what = f"The cluster doesn't know the control topic {self.target.control}"
-                do = "Nothing was written. Try again in a moment; if it was deleted, restore it."
-                raise UnreachableError(what, "commit", do)
+                raise UnreachableError(
+                    f"The cluster doesn't know the control topic {self.target.control}",
+                    "commit",
+                    "Nothing was written. Try again in a moment; if it was deleted, restore it.",
+                )
             yield self.state(transaction, control)
 
     def state(self, transaction: MessageProducer, control: ControlState) -> KafkaState:
@@ -215,24 +217,24 @@ def fenced(target: PublishTarget, name: str) -> Iterator[MessageProducer]:
 
 def _user_error(error: ProducerError, name: str) -> SpecError | UnreachableError:
     if error.kind == "fenced":
-        what = f"another run took the transactional id {name}"
-        do = (
+        return LostConnectionError(
+            f"another run took the transactional id {name}",
+            "commit",
             "Do several runs of the window run at once? Run it again: it looks first at what is"
-            " published already."
+            " published already.",
         )
-        return LostConnectionError(what, "commit", do)
     if error.kind == "denied":
-        do = (
+        return SpecError(
+            f"This client may not write: {error.text}",
+            "commit",
             "Check the sasl.* and ssl.* properties under sink.client, and that it has Write and"
-            f" Describe on the sink's topics, its control topic and the transactional id {name}."
+            f" Describe on the sink's topics, its control topic and the transactional id {name}.",
         )
-        return SpecError(f"This client may not write: {error.text}", "commit", do)
-    do = (
-        "Run the window again: it looks first at what is published already, and publishes only the"
-        " rest."
-    )
     return UnreachableError(
-        f"the sink's cluster doesn't take a transaction: {error.text}", "commit", do
+        f"the sink's cluster doesn't take a transaction: {error.text}",
+        "commit",
+        "Run the window again: it looks first at what is published already, and publishes only the"
+        " rest.",
     )
 
 
@@ -252,14 +254,11 @@ def put_records(
         )
     except ProducerError as error:
         if error.kind == "refused":
-            do = (
-                "Raise its max.message.bytes to Kafka's default (1048588) at least, then run the"
-                " window again."
-            )
             raise RefusedError(
                 f"The control topic {target.control} doesn't take a record: {error.text}",
                 "commit",
-                do,
+                "Raise its max.message.bytes to Kafka's default (1048588) at least, then run the"
+                " window again.",
             ) from None
         raise ProducerError(
             error.kind,

@@ -192,12 +192,9 @@ class SinkTopics:
         if self._is_missing(self._control_name, described):
             return None
         if len(described.partitions) != 1:
-            what = (
-                f"The control topic {self._control_name} has"
-                f" {counted(len(described.partitions), 'partition')}"
-            )
             raise SpecError(
-                what,
+                f"The control topic {self._control_name} has"
+                f" {counted(len(described.partitions), 'partition')}",
                 "setup",
                 "It must have one: make another topic, and name it by sink.control_topic. If the"
                 " table has windows, windrow verify SPEC --restore-receipts writes their receipts"
@@ -274,8 +271,12 @@ class SinkTopics:
     def error_for(self, topic: str, error: KafkaError) -> SpecError | UnreachableError:
         """Turns a consumer's error into one for users."""
         if error.code() in LOST:
-            what = f"The topic {topic} lost messages while it was read"
-            return UnreachableError(what, "check", "Run the command again.", topic)
+            return UnreachableError(
+                f"The topic {topic} lost messages while it was read",
+                "check",
+                "Run the command again.",
+                topic,
+            )
         return self._questions().error_for(f"the messages of {topic}", topic, error)
 
     def wait_until_seen(self, written: Mapping[tuple[str, int], int]) -> None:
@@ -312,9 +313,10 @@ class SinkTopics:
             )
         except SpecError as error:
             settings = ", ".join(f"{name}={value}" for name, value in _CONTROL_SETTINGS.items())
-            do = f"Create it with one partition and {settings}, or grant this client Create on it."
             raise SpecError(
-                f"The control topic {self._control_name} can't be made: {error.what}", "setup", do
+                f"The control topic {self._control_name} can't be made: {error.what}",
+                "setup",
+                f"Create it with one partition and {settings}, or grant this client Create on it.",
             ) from None
         questions.ask(f"the topic {self._control_name}", None, lambda: self._led(questions))
 
@@ -342,11 +344,12 @@ class SinkTopics:
         if self._control_name in existing:
             wrong += _control_mistakes(self._control_name, control, settings[self._control_name])
         if wrong:
-            what = (
+            raise SpecError(
                 f"The sink on {self._servers} can't be written {_GUARANTEES[delivery]}:"
-                f" {'; '.join(wrong)}"
+                f" {'; '.join(wrong)}",
+                "setup",
+                "Change that, then run again.",
             )
-            raise SpecError(what, "setup", "Change that, then run again.")
 
     def changelog_warnings(self) -> list[str]:
         """Returns a warning if messages replace each other and topics aren't compacted.
@@ -399,11 +402,12 @@ class SinkTopics:
     def _refuse_missing(self, described: Mapping[str, Any]) -> None:
         for name, found in described.items():
             if self._is_missing(name, found):
-                do = (
+                raise SpecError(
+                    f"There is no topic {name} on {self._servers}",
+                    "setup",
                     "Create it with the number of partitions that it should have, or correct"
-                    " sink.topic: windrow doesn't create it."
+                    " sink.topic: windrow doesn't create it.",
                 )
-                raise SpecError(f"There is no topic {name} on {self._servers}", "setup", do)
 
     def _is_missing(self, name: str, found: Any) -> bool:
         """Returns whether a topic doesn't exist, by its description or the error in its place.

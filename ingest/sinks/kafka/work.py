@@ -77,16 +77,15 @@ class WindowWork(msgspec.Struct, frozen=True):
             if number is None:
                 raise self._other_plan(split)
             if split.same != self._same(number):
-                what = (
+                raise RefusedError(
                     f"attempt {split.attempt} published a split of window {key} with other rows:"
                     f" {counted(split.rows, 'message')}, and this attempt has"
-                    f" {sum(f.rows for f in self.files.get(number, ()))}"
-                )
-                do = (
+                    f" {sum(f.rows for f in self.files.get(number, ()))}",
+                    "commit",
                     "Published messages can't be deleted. Set schema, rules and the sink's settings"
-                    " back to what they were at that attempt, and run the window again."
+                    " back to what they were at that attempt, and run the window again.",
+                    *where,
                 )
-                raise RefusedError(what, "commit", do, *where)
             found[number] = split
         for split in found.values():
             if split.digest != self.receipt.digest and self.files.keys() - found.keys():
@@ -94,18 +93,19 @@ class WindowWork(msgspec.Struct, frozen=True):
         return found
 
     def _other_plan(self, split: PublishedSplit) -> RefusedError:
-        what = (
+        return RefusedError(
             f"attempt {split.attempt} published a split of window {self.receipt.window.key} under"
             f" another plan: its digest is {split.digest[:12]}, and this attempt's"
-            f" {self.receipt.digest[:12]}"
-        )
-        do = (
+            f" {self.receipt.digest[:12]}",
+            "commit",
             "Set `state` back to the ledger that the window was begun with. If that is lost:"
             f" {LEDGER_ANEW} If the window is refused then, too: later windows in time can be run"
             " without it; to publish all of it, begin a pipeline with another id, topic, control"
-            " topic and staging."
+            " topic and staging.",
+            split.topic,
+            split.partition,
+            split.start,
         )
-        return RefusedError(what, "commit", do, split.topic, split.partition, split.start)
 
     def complete_receipt(self, published: Mapping[int, PublishedSplit]) -> Receipt:
         """Returns the receipt with the checksums of the splits that are published.
@@ -117,13 +117,10 @@ class WindowWork(msgspec.Struct, frozen=True):
         """
         missing = sorted(self.files.keys() - published.keys())
         if missing:
-            what = (
+            raise RefusedError(
                 f"{counted(len(missing), 'split')} of window {self.receipt.window.key} were"
                 f" published, and"
-                " their records are missing from the control topic"
-            )
-            raise RefusedError(
-                what,
+                " their records are missing from the control topic",
                 "commit",
                 "If the control topic was deleted, restore it, then run the window again.",
             )
@@ -194,15 +191,16 @@ def refuse_half_published(work: WindowWork, control: ControlState) -> None:
             same = (split.topic, split.partition) == (other.topic, other.partition)
             if same and split.start < other.stop and other.start < split.stop:
                 first = max(split.start, other.start)
-                what = (
+                raise OverlapError(
                     f"window {other.window}, which isn't committed yet, has published offsets from"
-                    f" {first} on, which are in window {key}, too"
-                )
-                do = (
+                    f" {first} on, which are in window {key}, too",
+                    "commit",
                     f"If the ledger was lost or restored, run window {other.window} with the ledger"
-                    f" that it was begun with. If that is lost: {LEDGER_ANEW}"
+                    f" that it was begun with. If that is lost: {LEDGER_ANEW}",
+                    split.topic,
+                    split.partition,
+                    first,
                 )
-                raise OverlapError(what, "commit", do, split.topic, split.partition, first)
 
 
 def refuse_out_of_order(work: WindowWork, control: ControlState) -> None:
@@ -216,22 +214,21 @@ def refuse_out_of_order(work: WindowWork, control: ControlState) -> None:
     key = work.receipt.window.key
     later = max((other for other in control.windows if other > key), default=None)
     if later is not None:
-        what = (
+        raise RefusedError(
             f"window {key} can't be published after window {later}: the last message of each key"
-            " counts, and this window's messages are older"
-        )
-        do = (
+            " counts, and this window's messages are older",
+            "commit",
             "Nothing was published. Run windows in their order; to publish this window, too, begin"
-            " a pipeline with another id, topic and staging."
+            " a pipeline with another id, topic and staging.",
         )
-        raise RefusedError(what, "commit", do)
 
 
 def no_other_generation(receipt: Receipt) -> RefusedError:
     """Makes the error for a replay of a committed window, or of its dead letters."""
-    what = f"window {receipt.window.key} is committed, and published messages can't be deleted"
     return RefusedError(
-        what, "commit", "To write them again, begin a pipeline with another id, topic and staging."
+        f"window {receipt.window.key} is committed, and published messages can't be deleted",
+        "commit",
+        "To write them again, begin a pipeline with another id, topic and staging.",
     )
 
 

@@ -251,15 +251,13 @@ def _target(connection: Connection, place: TablePlace, query: str) -> Target | N
     if row is None:
         return None
     if row[0] != FORM:
-        what = (
+        raise SpecError(
             f"windrow's tables in the schema {place.own} were made by another version of windrow,"
-            f" in form {row[0]}; this one knows form {FORM}"
-        )
-        do = (
+            f" in form {row[0]}; this one knows form {FORM}",
+            "setup",
             "Use the windrow that made them, or set sink.windrow_schema to another schema and"
-            " sink.table to a new table."
+            " sink.table to a new table.",
         )
-        raise SpecError(what, "setup", do)
     columns = pa.ipc.read_schema(pa.py_buffer(row[6]))
     return Target(row[1], TableOwner(*row[2:5]), row[5], columns, row[7])
 
@@ -455,9 +453,10 @@ class BoundTable:
 
 def rows_stay(place: TablePlace) -> RefusedError:
     """The error for rows that are still in the table after they were deleted."""
-    what = f"{place} keeps rows that were deleted: a trigger or a rule of the table holds them"
     return RefusedError(
-        what, "commit", "Nothing was committed. Take it off, then run the window again."
+        f"{place} keeps rows that were deleted: a trigger or a rule of the table holds them",
+        "commit",
+        "Nothing was committed. Take it off, then run the window again.",
     )
 
 

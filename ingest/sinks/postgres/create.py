@@ -159,15 +159,13 @@ def _refuse_inexact(connection: Connection, place: TablePlace, columns: Sequence
     """Refuses columns by which rows are found, if they have a nondeterministic collation."""
     row = connection.execute(_INEXACT, [place.name.quoted, list(columns)]).fetchone()
     if row is not None:
-        what = (
+        raise SpecError(
             f"the table {place} can't tell rows apart by {row[0]}: by the collation {row[1]}"
-            " different texts are equal"
-        )
-        do = (
+            " different texts are equal",
+            "setup",
             'ALTER TABLE ... ALTER COLUMN ... TYPE text COLLATE "C" (or of the index: make it'
-            " anew); or name another table in sink.table."
+            " anew); or name another table in sink.table.",
         )
-        raise SpecError(what, "setup", do)
 
 
 def column_changes(table: BoundTable, wanted: WantedTable) -> Sequence[str]:
@@ -180,9 +178,8 @@ def column_changes(table: BoundTable, wanted: WantedTable) -> Sequence[str]:
     place, current = table.place, table.target.columns
     keys = key_difference(current, wanted.schema)
     if keys:
-        what = f"the table {place} has another primary key, version or mode: {keys[0]}"
         raise SchemaChangedError(
-            what,
+            f"the table {place} has another primary key, version or mode: {keys[0]}",
             "setup",
             "A table never changes these. Set sink back to what it was; or begin a pipeline with"
             " another id and table.",
@@ -206,9 +203,11 @@ def _refuse_other_columns(
 ) -> None:
     wrong = column_problems(columns, schema)
     if wrong:
-        what = f"the table {place} has other columns than windrow brings: " + "; ".join(wrong)
-        do = "Did somebody else make or change it? Give it these columns, or name another table."
-        raise SchemaChangedError(what, "setup", do)
+        raise SchemaChangedError(
+            f"the table {place} has other columns than windrow brings: " + "; ".join(wrong),
+            "setup",
+            "Did somebody else make or change it? Give it these columns, or name another table.",
+        )
 
 
 def change_columns(table: BoundTable, wanted: WantedTable) -> pa.Schema:

@@ -168,11 +168,12 @@ class CopyFiles(StagedFiles[CopyFile]):
                 "is gone: did a sweep remove it, or do executors and driver see different folders?",
             ) from None
         except OSError as error:
-            what = (
+            raise UnreachableError(
                 f"the staged file {self.uri}/{file.path} can't be read:"
-                f" {error.strerror or type(error).__name__}"
-            )
-            raise UnreachableError(what, "commit", _AGAIN) from error
+                f" {error.strerror or type(error).__name__}",
+                "commit",
+                _AGAIN,
+            ) from error
         if (size, crc) != (file.size, file.crc):
             raise self._lost(
                 file,

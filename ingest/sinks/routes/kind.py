@@ -107,11 +107,12 @@ class RoutesSection(SinkSection):
         from windrow.ingest.sinks.routes.stage import Rule
 
         if "attempt" in metadata:
-            what = (
+            raise SpecError(
                 "metadata.attempt can't be kept where there are routes: the rows of one window may"
-                " be of two attempts"
+                " be of two attempts",
+                "spec",
+                "Leave it out.",
             )
-            raise SpecError(what, "spec", "Leave it out.")
         routes = [
             (
                 Rule(route.values or (), route.pattern),

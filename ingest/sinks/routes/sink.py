@@ -276,13 +276,10 @@ class RoutedSink:
         names = {sink.identity for sink in self._every}
         for table in () if held is None else held.receipt.routed:
             if table.table not in names and table.rows:
-                what = (
+                raise RefusedError(
                     f"window {receipt.window.key} has {counted(table.rows, 'row')} in"
                     f" {table.table}, which no"
-                    " route names now"
-                )
-                raise RefusedError(
-                    what,
+                    " route names now",
                     "commit",
                     "Nothing was committed. Name the table under sink.tables again, then replay.",
                 )
@@ -315,16 +312,14 @@ def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None
     """Refuses a table whose rows of this generation aren't those of this attempt."""
     if held.generation > proposed.generation or routed(wanted.table, held) == wanted:
         return
-    what = (
+    raise RefusedError(
         f"{wanted.table} has rows of window {proposed.window.key} by attempt {held.attempt} that"
-        " are not those of this one"
-    )
-    do = (
+        " are not those of this one",
+        "commit",
         "That attempt ended before the window was committed everywhere, and the schema, a transform"
         " or the routes changed since. Set them back and run the window again; then change them and"
-        " replay it."
+        " replay it.",
     )
-    raise RefusedError(what, "commit", do)
 
 
 def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
@@ -350,12 +345,9 @@ def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
     ]
     for one_folder, another_folder in combinations(folders, 2):
         if _overlap(one_folder, another_folder):
-            what = (
-                f"{one_folder} and {another_folder}, for a table or dead letters each, are one"
-                " folder, or one lies in the other"
-            )
             raise SpecError(
-                what,
+                f"{one_folder} and {another_folder}, for a table or dead letters each, are one"
+                " folder, or one lies in the other",
                 "spec",
                 "Give each table a folder beside the others: one's clean-up would remove the"
                 " other's files.",

@@ -74,14 +74,18 @@ class Router(msgspec.Struct, frozen=True):
         if self.by != "column":
             return
         if self.name not in rows.names:
-            what = f"sink.name is {self.name}, and no row has such a column"
-            raise SpecError(what, "spec", f"Name one of {', '.join(rows.names)}.")
+            raise SpecError(
+                f"sink.name is {self.name}, and no row has such a column",
+                "spec",
+                f"Name one of {', '.join(rows.names)}.",
+            )
         kind = rows.field(self.name).type
         if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-            what = (
-                f"sink.name is {self.name}, which is {kind}: rows go by text, integers or booleans"
+            raise SpecError(
+                f"sink.name is {self.name}, which is {kind}: rows go by text, integers or booleans",
+                "spec",
+                "Name another column, or make one of it in the schema.",
             )
-            raise SpecError(what, "spec", "Name another column, or make one of it in the schema.")
 
     def rules_of(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> npt.NDArray[np.intp]:
         """Index of each row's rule; for a row that no rule takes, the number of rules."""

@@ -102,9 +102,11 @@ def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, place: str) -> 
         try:
             columns.append(_array(values, field.type))
         except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            what = f"column {field.name} of {place} holds a value that is no {field.type}"
-            do = "Something else wrote into the table: windrow replay writes the window again."
-            raise RefusedError(what, "commit", do) from error
+            raise RefusedError(
+                f"column {field.name} of {place} holds a value that is no {field.type}",
+                "commit",
+                "Something else wrote into the table: windrow replay writes the window again.",
+            ) from error
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 

@@ -78,9 +78,12 @@ def last_boundary(broker: Broker, source: Source, stop: Initializer, lower: Boun
 def _refuse_unread(setting: str, position: Given, tps: list[TopicPartition]) -> None:
     for tp, _ in position.offsets:
         if tp not in tps:
-            what = f"{setting} gives an offset for a topic-partition that is not read"
             raise SpecError(
-                what, "plan", f"Remove it from {setting}, or read it.", tp.topic, tp.partition
+                f"{setting} gives an offset for a topic-partition that is not read",
+                "plan",
+                f"Remove it from {setting}, or read it.",
+                tp.topic,
+                tp.partition,
             )
 
 

@@ -180,8 +180,14 @@ def _given(broker: Broker, start: Given, ends: Positions, setting: str) -> Posit
             f" {reached[tp].offset}"
         )
         if offset < starts[tp]:
-            do = f"Retention has removed earlier messages: give {starts[tp]}, or start: earliest."
-            raise DataLossError(what, "plan", do, tp.topic, tp.partition, offset)
+            raise DataLossError(
+                what,
+                "plan",
+                f"Retention has removed earlier messages: give {starts[tp]}, or start: earliest.",
+                tp.topic,
+                tp.partition,
+                offset,
+            )
         if offset > reached[tp].offset:
             raise SpecError(
                 what,
@@ -231,12 +237,13 @@ def _filled(broker: Broker, wanted: _Wanted, ends: Positions) -> Positions:
     """The answers, with log starts or stable ends in the place of missing ones."""
     without = [tp for tp, answer in wanted.answers.items() if answer is None]
     if without and wanted.reset == "fail":
-        do = (
-            "Write ?earliest or ?latest behind a position on the command line; of a spec's set"
-            f" {wanted.option} to earliest or latest. Or name another position."
-        )
         raise SpecError(
-            wanted.nothing(without[0]), "plan", do, without[0].topic, without[0].partition
+            wanted.nothing(without[0]),
+            "plan",
+            "Write ?earliest or ?latest behind a position on the command line; of a spec's set"
+            f" {wanted.option} to earliest or latest. Or name another position.",
+            without[0].topic,
+            without[0].partition,
         )
     reset = Earliest() if wanted.reset == "earliest" else Latest()
     filled = positions(broker, reset, {tp: ends[tp] for tp in without})

@@ -84,9 +84,8 @@ def _other_cluster(
         f" {newest.cluster_id}"
     )
     if start is None:
-        what = f"{change}: nothing here says which of its messages are in the table already"
         raise SpecError(
-            what,
+            f"{change}: nothing here says which of its messages are in the table already",
             "plan",
             "Give the position to go on from: windrow rebase SPEC --start earliest, or --start"
             " timestamp: and an instant, as in timestamp:2026-01-02T03:00:00Z.",

@@ -163,11 +163,12 @@ def refuse_other_topics(discovered: Discovered, *neighbours: Boundary | None) ->
 
 def _refuse_other_cluster(cluster: str, neighbour: Boundary | None) -> None:
     if neighbour is not None and neighbour.cluster_id != cluster:
-        what = (
+        raise IdentityError(
             f"The boundary {label_text(neighbour.label)} is of cluster {neighbour.cluster_id}, and"
-            f" this is cluster {cluster}"
+            f" this is cluster {cluster}",
+            "plan",
+            _REBASE,
         )
-        raise IdentityError(what, "plan", _REBASE)
 
 
 def _wanted(broker: Broker, selection: Selection) -> list[str]:
@@ -227,9 +228,8 @@ def _refuse_missing(
     missing = sorted(set(wanted) - set(topics) - set(removed))
     if isinstance(selection, Pattern):
         if not topics and lower is None:
-            what = f"There are no {selection_text(selection)}"
             raise SpecError(
-                what,
+                f"There are no {selection_text(selection)}",
                 "plan",
                 "Check source.topic_pattern (it must match the whole name), and what the client may"
                 " see.",
@@ -238,13 +238,10 @@ def _refuse_missing(
         raise _unknown(broker, missing)
     for tp in selection.tps if isinstance(selection, Partitions) else ():
         if tp.topic in topics and tp.partition >= topics[tp.topic].partitions:
-            what = (
+            raise SpecError(
                 f"The topic has {counted(topics[tp.topic].partitions, 'partition')}, and"
                 f" {tp.partition} is not"
-                " among them"
-            )
-            raise SpecError(
-                what,
+                " among them",
                 "plan",
                 "Partitions are counted from 0: fix source.partitions.",
                 tp.topic,
@@ -260,15 +257,12 @@ def _unknown(broker: Broker, missing: Sequence[str]) -> SpecError:
         names = []  # the error doesn't depend on it
     near = [close for name in missing for close in difflib.get_close_matches(name, names, n=2)]
     meant = f"Is {' or '.join(dict.fromkeys(near))} meant? " if near else ""
-    do = (
-        f"{meant}Fix the topic's name or the cluster's address (in a spec source.topic and"
-        " bootstrap_servers, on the command line TOPIC and --bootstrap), or create the topic"
-        " (windrow doesn't create topics, whatever the broker's auto.create.topics.enable says)."
-    )
     return SpecError(
         f"There is no topic {', '.join(missing)}, or the client may not see it",
         "plan",
-        do,
+        f"{meant}Fix the topic's name or the cluster's address (in a spec source.topic and"
+        " bootstrap_servers, on the command line TOPIC and --bootstrap), or create the topic"
+        " (windrow doesn't create topics, whatever the broker's auto.create.topics.enable says).",
         missing[0],
     )
 

@@ -172,10 +172,13 @@ class Cursor:
         elif code in GONE:
             self._check()
         elif code not in PASSING:
-            do = "Nothing was committed. Look at this offset with Kafka's own tools."
-            what = f"the client can't read any further: {self._error_text(error)}"
             raise RefusedError(
-                what, "read", do, self._split.topic, self._split.partition, self.position
+                f"the client can't read any further: {self._error_text(error)}",
+                "read",
+                "Nothing was committed. Look at this offset with Kafka's own tools.",
+                self._split.topic,
+                self._split.partition,
+                self.position,
             )
         return 0
 
@@ -269,12 +272,14 @@ class Cursor:
     def _lose(self, upto: int, limits: LogLimits | None, why: str = "") -> None:
         if self._skip is None:
             held = "others" if limits is None else f"{limits.low} to {limits.high}"
-            what = (
-                f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds"
-                f" {held}{why}"
-            )
             raise DataLossError(
-                what, "read", REMOVED, self._split.topic, self._split.partition, self.position
+                f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds"
+                f" {held}{why}",
+                "read",
+                REMOVED,
+                self._split.topic,
+                self._split.partition,
+                self.position,
             )
         self._skip(self.position, upto)
         self.skipped += upto - self.position

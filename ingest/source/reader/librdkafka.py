@@ -258,8 +258,13 @@ class LibrdkafkaFetcher:
         return events
 
     def _bug(self, what: str) -> BugError:
-        do = "Nothing was committed. Report a bug in the reader."
-        return BugError(what, "read", do, self.tp.topic, self.tp.partition)
+        return BugError(
+            what,
+            "read",
+            "Nothing was committed. Report a bug in the reader.",
+            self.tp.topic,
+            self.tp.partition,
+        )
 
     def _release(self) -> None:
         self.turn += 1
