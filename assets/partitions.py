@@ -15,7 +15,7 @@ import dagster as dg
 from windrow.assets.names import batches_name
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows, in_time
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, counted
 from windrow.ingest.model.boundary import label_text
 from windrow.ingest.model.grid import (
     after,
@@ -66,8 +66,8 @@ def grid_warning(window: TimeWindows, now: datetime) -> str:
     labels = some_labels(window.grid)
     count = (now - window.start) / ((labels[-1] - labels[0]) / (len(labels) - 1))
     return (
-        f"The table has some {round(count, -3):,.0f} partitions, from window.start on: Dagster"
-        f" lists them slowly, and recommends at most {MOST_PARTITIONS:,}. Choose a coarser"
+        f"The table has some {counted(int(round(count, -3)), 'partition')}, from window.start on:"
+        f" Dagster lists them slowly, and recommends at most {MOST_PARTITIONS:,}. Choose a coarser"
         " window.grid, or a later window.start for a new pipeline."
         if count > MOST_PARTITIONS
         else ""

@@ -153,9 +153,8 @@ def _passed_over(
         Finding(
             "info",
             "topic",
-            f"{counted(begin.offset - starts[tp], 'offset')} of {tp}, {starts[tp]} to"
-            f" {begin.offset}, are in"
-            " no window: they were in the log before its topic joined in this one",
+            f"No window has {counted(begin.offset - starts[tp], 'offset')} of {tp}, {starts[tp]} to"
+            f" {begin.offset}: the log had them before its topic joined in this window",
             "Who wants them reads the topic by a pipeline of another id, into another table.",
             receipt.window.key,
         )

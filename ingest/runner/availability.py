@@ -239,7 +239,7 @@ def expiring_messages(pipeline: Pipeline, key: str, splits: Sequence[Split]) -> 
     pairs = zip(splits, stops, strict=True)
     count = sum(max(0, min(stop, split.stop) - split.start) for split, stop in pairs)
     what = (
-        f"{counted(count, 'offset')} of window {key} are older than retention.ms of"
+        f"window {key} has {counted(count, 'offset')} older than retention.ms of"
         f" {kept[0]} ({kept[1]}):"
         " Kafka deletes their messages soon after they are published. Set sink.timestamp to"
         " published, or raise retention.ms"

@@ -16,7 +16,7 @@ from tests.cli.conftest import START, Stage, hour
 from tests.registry.server import RegistryServer
 from windrow.ingest.cli import doctor
 from windrow.ingest.cli.doctor import Check, attempt, exit_code, java, sink_check
-from windrow.ingest.errors import UnreachableError
+from windrow.ingest.errors import UnreachableError, counted
 from windrow.ingest.ledger.sql import SqlLedger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
@@ -156,8 +156,8 @@ def test_a_topic_that_joins_is_told_before_it_is_read(
     assert "passed over" in stage.call("show", stage.spec).stdout
     (found,) = stage.json("verify", stage.spec, "--deep")["findings"]
     assert found["what"] == (
-        f"{passed_over} offsets of shop.new[0], 0 to {passed_over}, are in no window: they were in"
-        " the log before its topic joined in this one"
+        f"No window has {counted(passed_over, 'offset')} of shop.new[0], 0 to {passed_over}: the"
+        " log had them before its topic joined in this window"
     )
     assert found["level"] == "info"
     stage.write("topic: shop.new, start: earliest", "grid: batch")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.crashpoints import CrashError
-from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.errors import DamagedError, RefusedError, counted
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, DeadReplay, Receipt, SplitCounts, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
@@ -345,7 +345,7 @@ class Keyed:
             assert generation or any(other > number for other in self.committed)
             return
         if refused or open_keys:
-            assert f"the last change of {open_keys} keys" in refused
+            assert f"the last change of {counted(open_keys, 'key')}" in refused
             assert open_keys
             return
         assert isinstance(outcome, AlreadyDone if again else Done)

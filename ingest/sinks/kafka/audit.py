@@ -427,7 +427,8 @@ def _every(control: ControlState, gone: Mapping[OffsetSpan, str]) -> list[Commit
     open_ = list[Unreadable]()
     for key, splits in control.splits.items():
         if splits and key not in control.committed():
-            what = f"{len(splits)} of its splits are published, and the window isn't committed yet"
+            published = counted(len(splits), "split")
+            what = f"a run published {published} of the window, and didn't commit it"
             do = "Run the window again: it publishes the rest."
             for why in (gone[span] for span in _spans(control, key) if span in gone):
                 what, do = f"{what}; what was published is gone: {why}", DO_MADE_ANEW

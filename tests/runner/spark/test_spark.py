@@ -38,7 +38,7 @@ except UnreachableError as error:
 
 QUIET = """
 from windrow.ingest.cli.arguments import spark_options
-from windrow.ingest.cli.spark import engine_at
+from windrow.ingest.cli.servers import engine_at
 from windrow.ingest.model.plan import Split
 from tests.runner.spark.tasks import Variable
 

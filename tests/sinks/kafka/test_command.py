@@ -301,7 +301,7 @@ def test_messages_that_the_topic_would_delete_at_once_are_told(out: Out) -> None
     stage.now = START + timedelta(hours=6)
     assert "retention.ms" not in stage.call("plan", spec, "--window", hour(0)).output
     stage.now = START + timedelta(hours=30, seconds=3)
-    says = f"3 offsets of window {hour(0)} are older than retention.ms of {out.topic}"
+    says = f"window {hour(0)} has 3 offsets older than retention.ms of {out.topic}"
     assert says in " ".join(stage.call("plan", spec, "--window", hour(0)).output.split())
     (check,) = (c for c in stage.json("doctor", spec)["checks"] if c["name"] == "next")
     assert (check["level"], says in check["what"]) == ("warn", True)
