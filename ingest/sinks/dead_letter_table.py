@@ -8,6 +8,7 @@ counts. So only the check differs from a window's commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Literal
 
@@ -51,13 +52,19 @@ class DeadLetterTable:
         self.store.check_write()
 
     def refuse_other(self, owner: TableOwner) -> None:
-        is_fit(self.store, COLUMNS, owner)
+        with self._advising():
+            is_fit(self.store, COLUMNS, owner)
 
     def prepare(self, owner: TableOwner) -> None:
-        try:
+        with self._advising():
             prepare(self.store, COLUMNS, owner)
+
+    @contextmanager
+    def _advising(self) -> Iterator[None]:
+        """Gives an owner's error the advice for dead letters: the rows' table is the pipeline's."""
+        try:
+            yield
         except OwnerError as error:
-            # the table of the rows is this pipeline's
             error.do = (
                 f"It has the dead letters of another table. If that is gone, move"
                 f" {self.store.place} away (in a database, rename it), and run this again. Else let"

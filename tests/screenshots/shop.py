@@ -143,12 +143,12 @@ def _served(place: DemoHome) -> Iterator[Dagster]:
     patient = {f"DAGSTER_{what}GRPC_TIMEOUT_SECONDS": "600" for what in _PATIENT}
     module = {"module_name": "tests.screenshots.definitions", "location_name": LOCATION}
     module["working_directory"] = str(PROJECT)
-    workspace = place.root / "workspace.yaml"
+    workspace = place.demo.parent / "workspace.yaml"
     workspace.write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
     port = free_port()
     words = f"-m dagster dev -w {workspace} -h 127.0.0.1 -p {port}".split()
     env = {**os.environ, **ours, **patient}
-    with group([sys.executable, *words], env, place.root / "dagster.log"):
+    with group([sys.executable, *words], env, place.demo.parent / "dagster.log"):
         dagster = Dagster(f"http://127.0.0.1:{port}")
         until(dagster.is_up, "Dagster", _SECONDS)
         yield dagster
