@@ -30,7 +30,7 @@ ui: setup ## Dagster on 127.0.0.1 with the demo's history
 stop: setup ## end what demo and ui started
 	@$(IN_ENV) python -m windrow.assets.demo stop
 
-test: setup lint ## all that CI checks, in some twelve minutes: lint, types, layers and the tests but the long ones, with real Kafka and real Spark
+test: setup lint ## all that CI checks: lint, types, layers and the tests but the long ones, with real Kafka and real Spark
 	@$(IN_ENV) python -m pytest $(PARALLEL) --short --durations=10
 
 test-all: setup lint ## every test, for a release and each night: all kills, all examples, clusters, the demo, chaos

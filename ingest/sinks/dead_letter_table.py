@@ -66,7 +66,7 @@ class DeadLetterTable:
             yield
         except OwnerError as error:
             error.do = (
-                f"It has the dead letters of another table. If that is gone, move"
+                "It has the dead letters of another table. If that is gone, move"
                 f" {self.store.place} away (in a database, rename it), and run this again. Else let"
                 " the sink of the spec name another path (of kafka, another staging)."
             )
