@@ -16,7 +16,7 @@ from windrow.assets.metadata import Value, span_text
 from windrow.assets.names import dead_letters_key, dead_replay_job_name, table_key
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.sinks.dead_letter_table import COLUMNS
+from windrow.ingest.sinks.kit.commit.dead_letter_table import COLUMNS
 
 
 def dead_letters_asset(

@@ -152,7 +152,7 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Serve
     """The same for a test, which makes buckets of its own: this process and those that
     it starts find it by their environment.
     """
-    from windrow.ingest.sinks import put_if_absent
+    from windrow.ingest.sinks.kit.files import put_if_absent
 
     # a test before this one may have found no credentials, or another server
     put_if_absent.s3_client.cache_clear()

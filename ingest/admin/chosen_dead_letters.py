@@ -21,7 +21,7 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.decoder import STAGES
 from windrow.ingest.runner.dead_publishing import dead_letters_of_attempt
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.sinks.columns import DEAD_FILE, fitted
+from windrow.ingest.sinks.kit.columns.table_columns import DEAD_FILE, fitted
 
 PAYLOAD = ("key", "value", "headers")
 """The columns that hold the message itself."""

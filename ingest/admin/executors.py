@@ -32,7 +32,7 @@ from windrow.ingest.model.receipt import SplitCounts, Staged
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import Reader, read_until
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.sinks.filesystem import Place
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.source.enumerator.topics import Discovered
 
 STAY_SECONDS = 0.5

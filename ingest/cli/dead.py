@@ -42,7 +42,7 @@ from windrow.ingest.runner.run_windows import (
     refused_last,
     stop_at_refused,
 )
-from windrow.ingest.sinks.columns import DEAD_LETTERS
+from windrow.ingest.sinks.kit.columns.table_columns import DEAD_LETTERS
 
 
 class RefusedAttempt(msgspec.Struct, frozen=True):

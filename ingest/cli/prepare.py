@@ -24,7 +24,7 @@ PASSES = (
     "formats.shared.entries",
     "schema.hashes",
     "sinks.kafka.passes",
-    "sinks.text_concat_pass",
+    "sinks.kit.columns.text_concat_pass",
     "source.reader.passes",
 )
 """The modules whose functions are compiled, below `windrow.ingest`."""

@@ -82,7 +82,7 @@ class DeadLetters(Protocol):
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
         """An attempt's dead letters of a window, at most `limit`.
 
-        They have the columns of `ingest.sinks.columns.DEAD_FILE`, and the window's.
+        They have the columns of `sinks.kit.columns.table_columns.DEAD_FILE`, and the window's.
         """
 
     def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:

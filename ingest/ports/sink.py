@@ -507,7 +507,7 @@ class Sink(Protocol):
         An older generation of the same window is replaced. If the receipt is of a
         dead-letter replay, the rows of the older generation stay, and these are added.
 
-        The commit reads the table's state, decides by it (`ingest.sinks.conflicts`),
+        The commit reads the table's state, decides by it (`sinks.kit.commit.conflicts`),
         commits on exactly this state, and begins again if another commit came first.
 
         Raises:

@@ -89,7 +89,7 @@ Version: TypeAlias = Annotated[
 
 
 Evolve = Literal["none", "add_columns", "widen"]
-"""What may become of a table's columns (`ingest.sinks.schema_evolution`)."""
+"""What may become of a table's columns (`sinks.kit.columns.schema_evolution`)."""
 
 EvolveSetting: TypeAlias = Annotated[
     Evolve,

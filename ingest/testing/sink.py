@@ -20,11 +20,9 @@ from windrow.ingest.model.plan import Covered, Split, Window, covered
 from windrow.ingest.model.receipt import Receipt, Staging
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.checksum import checksum, text
-from windrow.ingest.sinks.columns import whole_schema
-from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
-from windrow.ingest.sinks.file_stager import Layout
-from windrow.ingest.sinks.filesystem import ListedFile
-from windrow.ingest.sinks.table_store import (
+from windrow.ingest.sinks.kit.columns.table_columns import whole_schema
+from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
+from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
     Conflict,
     StoredReceipt,
@@ -32,7 +30,9 @@ from windrow.ingest.sinks.table_store import (
     Unanswered,
     Written,
 )
-from windrow.ingest.sinks.window_table import WindowTable
+from windrow.ingest.sinks.kit.commit.window_table import WindowTable
+from windrow.ingest.sinks.kit.files.file_stager import Layout
+from windrow.ingest.sinks.kit.files.filesystem import ListedFile
 
 Fault = Literal["conflict", "unknown", "lost"]
 """A fault of the next commit.

@@ -19,7 +19,7 @@ from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt, Staged
 from windrow.ingest.ports.sink import Done, Outcome
-from windrow.ingest.sinks.dead_letter_table import window_of
+from windrow.ingest.sinks.kit.commit.dead_letter_table import window_of
 from windrow.ingest.testing.checker import Report
 from windrow.ingest.testing.sink import MemoryDeadLetters, tables
 

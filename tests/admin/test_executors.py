@@ -20,7 +20,7 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.reader import ReadSummary, Take
-from windrow.ingest.sinks.filesystem import Place
+from windrow.ingest.sinks.kit.files.filesystem import Place
 
 SPLIT = Split("orders", 0, 5, 6)
 UNTRIED = (

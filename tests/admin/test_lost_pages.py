@@ -24,11 +24,11 @@ from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.model.receipt import Checksums, Merged
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.pages import PAGES
-from windrow.ingest.sinks.stored_receipts import RECEIPTS, write
-from windrow.ingest.sinks.table_store import TableStore
-from windrow.ingest.sinks.window_table import TableAudit, relist
+from windrow.ingest.sinks.kit.commit.pages import PAGES
+from windrow.ingest.sinks.kit.commit.stored_receipts import RECEIPTS, write
+from windrow.ingest.sinks.kit.commit.table_store import TableStore
+from windrow.ingest.sinks.kit.commit.window_table import TableAudit, relist
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.contracts.windows import ROWS, plan_of, stage, staged_receipt, window
 
 WORLDS = {"delta": DeltaWorld(), "keyed": DeltaKeyedWorld(), "iceberg": IcebergWorld()}
@@ -213,7 +213,7 @@ def test_a_lost_race_is_not_a_commit_that_nobody_knows_of(
         return 0
 
     with monkeypatch.context() as patch:
-        patch.setattr("windrow.ingest.sinks.window_table.youngest", behind_the_run)
+        patch.setattr("windrow.ingest.sinks.kit.commit.window_table.youngest", behind_the_run)
         with pytest.raises(RefusedError, match="somebody committed to"):
             restore("orders", command, scene.ledger, dry_run=False)
     scene.sink = DeltaBoth(scene.sink.uri, ROWS)
@@ -234,7 +234,7 @@ def test_dead_letters_that_are_committed_meanwhile_are_noted(
         relist(*chosen)
 
     with monkeypatch.context() as patch:
-        patch.setattr("windrow.ingest.sinks.dead_letter_table.relist", behind_the_run)
+        patch.setattr("windrow.ingest.sinks.kit.commit.dead_letter_table.relist", behind_the_run)
         with pytest.raises(RefusedError, match="somebody committed to"):
             command.dead_letters.restore(dry_run=False)
     assert again(scene).dead_letters.restore(dry_run=False)

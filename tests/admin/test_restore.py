@@ -15,7 +15,7 @@ from windrow.ingest.admin.receipts import restore
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.sinks.window_table import TableAudit
+from windrow.ingest.sinks.kit.commit.window_table import TableAudit
 from windrow.ingest.testing.contracts.windows import plan_of, window
 
 
@@ -143,7 +143,7 @@ def older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """
     with monkeypatch.context() as patch:
         patch.setattr(
-            "windrow.ingest.sinks.stored_receipts.to_json",
+            "windrow.ingest.sinks.kit.commit.stored_receipts.to_json",
             lambda r: msgspec.json.format(to_json(r), indent=1),
         )
         made = scene.commit(number)

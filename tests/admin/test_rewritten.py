@@ -18,7 +18,7 @@ from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.sinks.parquet_files import batches_in
+from windrow.ingest.sinks.kit.files.parquet_files import batches_in
 from windrow.ingest.testing.contracts.windows import commit_rows
 
 PLACE = pa.struct(

@@ -19,7 +19,7 @@ from windrow.ingest.admin.verify import Verified
 from windrow.ingest.admin.verify_contents import Summed, differences
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.sinks import parquet_files
+from windrow.ingest.sinks.kit.files import parquet_files
 from windrow.ingest.testing.contracts.sink_metadata import RENAMED
 from windrow.ingest.testing.contracts.windows import window
 

@@ -10,7 +10,7 @@ import pytest
 from tests.advice.world import Advice, World, again
 from tests.cli.conftest import Stage, hour
 from tests.s3.server import S3Server
-from windrow.ingest.sinks import put_if_absent
+from windrow.ingest.sinks.kit.files import put_if_absent
 
 RUN = f"windrow run SPEC --window {hour(3)}"
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.conftest import Stage, hour
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.sinks import commit_loop
+from windrow.ingest.sinks.kit.commit import commit_loop
 
 COMMITTED = f"{hour(0)}/{hour(2)}"
 """The windows that a table has before it is harmed."""

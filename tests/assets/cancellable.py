@@ -19,7 +19,7 @@ from windrow.assets.names import SPARK_KEY
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.runner import task
-from windrow.ingest.sinks import commit_loop
+from windrow.ingest.sinks.kit.commit import commit_loop
 
 FOLDER = "WINDROW_TESTS_CANCELLABLE"
 """The variable that names the folder of tables, ledger and marks."""

@@ -23,7 +23,7 @@ from windrow.assets.names import job_name
 from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import assemble
 from windrow.ingest.runner import run_windows, task
-from windrow.ingest.sinks import commit_loop
+from windrow.ingest.sinks.kit.commit import commit_loop
 from windrow.ingest.testing.engine import LocalEngine
 
 ROOT = Path(__file__).parents[2]

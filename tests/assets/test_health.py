@@ -17,7 +17,7 @@ from windrow.ingest.admin.lag import Uncommitted, left_out
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.sinks import commit_loop
+from windrow.ingest.sinks.kit.commit import commit_loop
 
 SKIP = {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "on_loss": "skip"}
 

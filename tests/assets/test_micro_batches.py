@@ -29,7 +29,7 @@ from windrow.assets.schedule import (
     STILL_GOING,
 )
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.sinks import commit_loop
+from windrow.ingest.sinks.kit.commit import commit_loop
 
 SIX_AT_ONCE = {"grid": "batch", "every": "*/2 * * * *", "max_records": 6}
 

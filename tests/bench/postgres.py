@@ -33,7 +33,7 @@ from tests.sinks.postgres.world import PostgresBoth
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.sinks.file_stager import RowLayout
+from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import TablePlace

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tests.cli.conftest import Stage, hour
 from windrow.ingest.cli import dead
-from windrow.ingest.sinks.columns import DEAD_LETTERS
+from windrow.ingest.sinks.kit.columns.table_columns import DEAD_LETTERS
 
 RANGE = f"{hour(0)}/{hour(6)}"
 

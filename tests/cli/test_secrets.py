@@ -23,7 +23,7 @@ from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.settings.paths import secret_part
 from windrow.ingest.settings.secrets import masked
-from windrow.ingest.sinks.filesystem import normalized
+from windrow.ingest.sinks.kit.files.filesystem import normalized
 
 CANARY = "hunter2-C4nary"
 SASL = (

@@ -10,7 +10,7 @@ import pytest
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.dead_topic import DeadTopic
-from windrow.ingest.sinks.columns import DEAD_FILE
+from windrow.ingest.sinks.kit.columns.table_columns import DEAD_FILE
 from windrow.ingest.testing.contracts.windows import window
 
 

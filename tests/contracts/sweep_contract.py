@@ -12,7 +12,7 @@ import pytest
 from tests.clock import clock_ahead
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks.filesystem import Place
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.contracts import windows
 from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
 
@@ -29,7 +29,7 @@ class SweepContract(SinkUnderTest):
         Whether A commits or is refused, no row is lost.
         """
         stopped, wakes, remove = Event(), Event(), Place.remove
-        monkeypatch.setattr("windrow.ingest.sinks.file_stager.GROUP_ROWS", 1)
+        monkeypatch.setattr("windrow.ingest.sinks.kit.files.file_stager.GROUP_ROWS", 1)
 
         def stop(point: str) -> None:
             if point == "write.middle" and not stopped.is_set():

@@ -31,7 +31,7 @@ from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.sinks.delta.store import DeltaStore
-from windrow.ingest.sinks.window_table import WindowTable
+from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.engine import LocalEngine
 

@@ -16,7 +16,7 @@ ALONE = (
     "ingest/formats/json/values.py",
     "ingest/runner/accounting.py",
     "ingest/source/data_loss.py",
-    "ingest/sinks/conflicts.py",
+    "ingest/sinks/kit/commit/conflicts.py",
 )
 """Pure modules in other folders."""
 

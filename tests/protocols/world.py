@@ -175,7 +175,7 @@ def newest(window: int, receipts: Iterable[Receipt]) -> Receipt | None:
 
 
 def judge(receipt: Receipt, receipts: Iterable[Receipt]) -> Receipt | str | None:
-    """`ingest.sinks.conflicts.decide` in small: what stands in place of this receipt,
+    """`ingest.sinks.kit.commit.conflicts.decide` in small: what stands in place of this receipt,
     why it is refused, or None if it may be committed.
     """
     every = [*receipts]

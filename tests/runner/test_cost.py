@@ -29,7 +29,7 @@ from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory
-from windrow.ingest.sinks.file_stager import RowLayout
+from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.testing.contracts.values import valued
 from windrow.ingest.transform.validate import Validate
 

@@ -122,7 +122,7 @@ MODULES = (
     "windrow.ingest.runner.freezing",
     "windrow.ingest.runner.task",
     "windrow.ingest.runner.dead_publishing",
-    "windrow.ingest.sinks.commit_loop",
+    "windrow.ingest.sinks.kit.commit.commit_loop",
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 from windrow.ingest.model.plan import Split
 from windrow.ingest.runner import progress
 from windrow.ingest.runner.progress import Progress, ReadProgress, lines
-from windrow.ingest.sinks.filesystem import Place
+from windrow.ingest.sinks.kit.files.filesystem import Place
 
 SPLITS = [Split("shop.orders", 0, 100, 200), Split("shop.orders", 1, 0, 300)]
 

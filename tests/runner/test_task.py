@@ -13,9 +13,9 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.runner.task import SplitTask, stage_rows
 from windrow.ingest.schema.row_changes import change_schema
-from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
+from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
 from windrow.ingest.sinks.routes.parts import TableRows
 from windrow.ingest.sinks.routes.stage import RoutedStagerFactory, Router, Rule

@@ -203,7 +203,7 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
         "windrow.ingest.runner.run_windows",
         "windrow.ingest.runner.freezing",
         "windrow.ingest.runner.task",
-        "windrow.ingest.sinks.commit_loop",
+        "windrow.ingest.sinks.kit.commit.commit_loop",
     ):
         monkeypatch.setattr(f"{module}.crash_point", at_the_point)
     with pytest.raises(crashpoints.CrashError) as ended:

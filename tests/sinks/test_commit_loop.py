@@ -21,9 +21,15 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
-from windrow.ingest.sinks import window_table
-from windrow.ingest.sinks.commit_loop import Found, outcome_for
-from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered, Written
+from windrow.ingest.sinks.kit.commit import window_table
+from windrow.ingest.sinks.kit.commit.commit_loop import Found, outcome_for
+from windrow.ingest.sinks.kit.commit.table_store import (
+    Answer,
+    Conflict,
+    TableChange,
+    Unanswered,
+    Written,
+)
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.contracts.commit_hooks import answered, in_between, on_put
 from windrow.ingest.testing.contracts.windows import (

@@ -16,7 +16,13 @@ from windrow.ingest.model.boundary import Boundary, Label, Mark, TopicSeen
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
-from windrow.ingest.sinks.conflicts import TableView, adjacent, decide, refuse_gap, refuse_overlap
+from windrow.ingest.sinks.kit.commit.conflicts import (
+    TableView,
+    adjacent,
+    decide,
+    refuse_gap,
+    refuse_overlap,
+)
 from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,
     ROWS,

@@ -17,9 +17,9 @@ from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.delta.table import reason
-from windrow.ingest.sinks.file_stager import writable
-from windrow.ingest.sinks.filesystem import Place, normalized, to_check
-from windrow.ingest.sinks.stored_receipts import RECEIPTS
+from windrow.ingest.sinks.kit.commit.stored_receipts import RECEIPTS
+from windrow.ingest.sinks.kit.files.file_stager import writable
+from windrow.ingest.sinks.kit.files.filesystem import Place, normalized, to_check
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 
 

@@ -15,10 +15,10 @@ from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.calendar import WHAT, without_text
-from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
+from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.sinks.postgres.encode import copy_rows, unstorable
 from windrow.ingest.testing.contracts.windows import messages, window
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from windrow.ingest.model.boundary import Label, label_text
 from windrow.ingest.model.plan import Window
-from windrow.ingest.sinks.dead_letter_table import note, window_of
-from windrow.ingest.sinks.staged_files import safe, staged_path
+from windrow.ingest.sinks.kit.commit.dead_letter_table import note, window_of
+from windrow.ingest.sinks.kit.files.staged_files import safe, staged_path
 
 TEXT = st.text(max_size=20) | st.sampled_from(["a", "a.b", "a_b", "a/b", 'a","b', "A", "ä"])
 STARTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001

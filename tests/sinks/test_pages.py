@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 
 from windrow.ingest.errors import DamagedError, SpecError
 from windrow.ingest.model.plan import Covered
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.pages import PageFiles, PageLine, Ranges, name_of, page_of, path_of
+from windrow.ingest.sinks.kit.commit.pages import (
+    PageFiles,
+    PageLine,
+    Ranges,
+    name_of,
+    page_of,
+    path_of,
+)
+from windrow.ingest.sinks.kit.files.filesystem import Place
 
 
 def line(number: int) -> PageLine:

@@ -25,9 +25,9 @@ from tests.sinks.of_a_world import OfAWorld
 from tests.sinks.world import SinkWorld
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
-from windrow.ingest.sinks import put_if_absent
 from windrow.ingest.sinks.delta.store import DeltaStore
-from windrow.ingest.sinks.filesystem import waiting_for_storage
+from windrow.ingest.sinks.kit.files import put_if_absent
+from windrow.ingest.sinks.kit.files.filesystem import waiting_for_storage
 from windrow.ingest.testing.contracts.windows import staged_receipt, together
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
@@ -294,7 +294,7 @@ def test_an_endpoint_with_a_password_is_not_told(monkeypatch: pytest.MonkeyPatch
         raise EndpointConnectionError(endpoint_url=address)
 
     client = SimpleNamespace(put_object=put_object)
-    monkeypatch.setattr("windrow.ingest.sinks.put_if_absent.s3_client", lambda: client)
+    monkeypatch.setattr("windrow.ingest.sinks.kit.files.put_if_absent.s3_client", lambda: client)
     with pytest.raises(OSError, match="EndpointConnectionError") as refused:
         put_if_absent.S3Puts("s3://lake/orders").put("log/1", b"")
     assert "hunter22" not in str(refused.value)

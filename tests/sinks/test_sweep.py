@@ -21,10 +21,10 @@ from tests.sinks.world import SinkWorld
 from tests.sinks.worlds import world_of
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks import sweep
-from windrow.ingest.sinks.filesystem import ListedFile, Place
-from windrow.ingest.sinks.sweep import orphans
-from windrow.ingest.sinks.table_store import Unanswered
+from windrow.ingest.sinks.kit.commit import sweep
+from windrow.ingest.sinks.kit.commit.sweep import orphans
+from windrow.ingest.sinks.kit.commit.table_store import Unanswered
+from windrow.ingest.sinks.kit.files.filesystem import ListedFile, Place
 from windrow.ingest.testing.contracts.commit_hooks import answered, in_between
 from windrow.ingest.testing.contracts.windows import (
     ROWS,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.sinks.text_concat import KIND, joined
+from windrow.ingest.sinks.kit.columns.text_concat import KIND, joined
 
 TEXTS = st.one_of(st.none(), st.text(max_size=20))
 KINDS = st.sampled_from([pa.string(), KIND])

@@ -37,8 +37,14 @@ from tests.sinks.worlds import world_of
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
-from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered, Written
-from windrow.ingest.sinks.window_table import committed_by_key
+from windrow.ingest.sinks.kit.commit.table_store import (
+    Answer,
+    Conflict,
+    TableChange,
+    Unanswered,
+    Written,
+)
+from windrow.ingest.sinks.kit.commit.window_table import committed_by_key
 from windrow.ingest.testing.contracts.commit_hooks import in_between, on_put
 
 __all__ = ["recorder"]

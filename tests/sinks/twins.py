@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Written
+from windrow.ingest.sinks.kit.commit.table_store import Answer, Conflict, TableChange, Written
 from windrow.ingest.testing.contracts.commit_hooks import moved_to, on_put
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.sinks.table_store import Unanswered
+from windrow.ingest.sinks.kit.commit.table_store import Unanswered
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.contracts.commit_hooks import answered, before_look, in_between
 from windrow.ingest.testing.contracts.windows import ROWS, produced

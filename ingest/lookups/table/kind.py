@@ -70,7 +70,7 @@ class TableSection(SourceSection):
             return IcebergSnapshots(at)
         from windrow.ingest.lookups.table.parquet import ParquetFiles
         from windrow.ingest.sinks.delta.snapshots import DeltaSnapshots
-        from windrow.ingest.sinks.filesystem import Place, normalized
+        from windrow.ingest.sinks.kit.files.filesystem import Place, normalized
 
         where = normalized(absolute(self.table, folder), "from.table")
         if "_delta_log" in Place(where).folders(""):

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.sinks.files.reader import list_table
-from windrow.ingest.sinks.filesystem import FILES_LOG, ListedFile, Place
-from windrow.ingest.sinks.parquet_files import batches_of, explained
+from windrow.ingest.sinks.kit.files.filesystem import FILES_LOG, ListedFile, Place
+from windrow.ingest.sinks.kit.files.parquet_files import batches_of, explained
 
 
 @dataclass(frozen=True)

@@ -7,5 +7,5 @@ unsupported features of a table that windrow can't write
 table       deltalake: loading a table, its files, a commit on exactly what was loaded
 create      creating a table, and the columns that a commit brings
 tombstones, merge    tables with a primary key
-store       the table store (`ingest.sinks.table_store`)
+store       the table store (`sinks.kit.commit.table_store`)
 """

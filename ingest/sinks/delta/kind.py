@@ -84,8 +84,8 @@ class DeltaSection(SinkSection):
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes a second table, `<table>_dead`."""
-        from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
         from windrow.ingest.sinks.delta.store import DeltaStore
-        from windrow.ingest.sinks.filesystem import dead_place, normalized
+        from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
+        from windrow.ingest.sinks.kit.files.filesystem import dead_place, normalized
 
         return DeadLetterTable(DeltaStore(dead_place(normalized(self.place(folder)))))

@@ -17,12 +17,12 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.columns import fitted
 from windrow.ingest.sinks.delta.stats import statistics
-from windrow.ingest.sinks.file_stager import FileStager, GrowingFile, Layout
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.parquet_files import ParquetRowWriter, batches_of
-from windrow.ingest.sinks.staged_files import DATA, new_path, staged_path
+from windrow.ingest.sinks.kit.columns.table_columns import fitted
+from windrow.ingest.sinks.kit.files.file_stager import FileStager, GrowingFile, Layout
+from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter, batches_of
+from windrow.ingest.sinks.kit.files.staged_files import DATA, new_path, staged_path
 
 
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):

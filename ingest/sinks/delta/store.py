@@ -1,6 +1,6 @@
 """A Delta table as a table store: each change is made on exactly the snapshot looked at.
 
-The windows of a table are listed in pages (`ingest.sinks.pages`): files below `_windrow`, each
+The windows of a table are listed in pages (`sinks.kit.commit.pages`): files below `_windrow`, each
 named by its content. A commit writes its window's receipt and a page, and names the page in one
 application transaction, `windrow:pages`, which outlives checkpoints and the clean-up of the log.
 The page names the older pages. So rows, receipt, ranges and notes become visible together or not at
@@ -30,7 +30,6 @@ from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.checksum import row_hashes, total
 from windrow.ingest.schema.metadata_types import fields
 from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
-from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.delta import create
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import check_rows, evolution_of, in_files, schema_after
@@ -38,8 +37,19 @@ from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, Wid
 from windrow.ingest.sinks.delta.table import Action, Writing, entry_name, refuse_unfinished
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf
 from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
-from windrow.ingest.sinks.file_stager import Layout
-from windrow.ingest.sinks.filesystem import (
+from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, allowed_changes
+from windrow.ingest.sinks.kit.columns.table_columns import whole_schema
+from windrow.ingest.sinks.kit.commit.pages import PagedState, PageFiles, Pages
+from windrow.ingest.sinks.kit.commit.table_store import (
+    SWEPT,
+    Answer,
+    TableChange,
+    Written,
+)
+from windrow.ingest.sinks.kit.commit.window_table import WindowTable, committed_by_key
+from windrow.ingest.sinks.kit.files.file_stager import Layout
+from windrow.ingest.sinks.kit.files.filesystem import (
     ListedFile,
     Place,
     another_kind,
@@ -48,19 +58,9 @@ from windrow.ingest.sinks.filesystem import (
     millis,
     normalized,
 )
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.parquet_files import batches_of
-from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes
-from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
-from windrow.ingest.sinks.table_store import (
-    SWEPT,
-    Answer,
-    TableChange,
-    Written,
-)
-from windrow.ingest.sinks.window_table import WindowTable, committed_by_key
-from windrow.ingest.sinks.write_check import refuse_unwritable
+from windrow.ingest.sinks.kit.files.parquet_files import batches_of
+from windrow.ingest.sinks.kit.files.staged_files import DATA, StagedFiles, refuse_gone
+from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 
 _KIND = "delta:"
 

@@ -31,15 +31,15 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.stage import StagedFile
-from windrow.ingest.sinks.filesystem import Place, is_full, to_check, waiting_for_storage
-from windrow.ingest.sinks.owner_properties import owner_in
-from windrow.ingest.sinks.table_store import Conflict, Unanswered
+from windrow.ingest.sinks.kit.commit.owner_properties import owner_in
+from windrow.ingest.sinks.kit.commit.table_store import Conflict, Unanswered
+from windrow.ingest.sinks.kit.files.filesystem import Place, is_full, to_check, waiting_for_storage
 
 LOG = "_delta_log"
 NEWEST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 PAGES_APP = "windrow:pages"
-"""The application whose version is the name of the newest page (`ingest.sinks.pages`)."""
+"""The application whose version is the name of the newest page (`sinks.kit.commit.pages`)."""
 
 _ENTRY = re.compile(r"\d{20}\.json")
 

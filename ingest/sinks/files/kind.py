@@ -70,7 +70,7 @@ class FilesSection(SinkSection):
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         from windrow.ingest.sinks.files.stage import FileFormat
         from windrow.ingest.sinks.files.store import FilesStore
-        from windrow.ingest.sinks.window_table import WindowTable
+        from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 
         compression = self.compression or ("zstd" if self.format == "parquet" else "gzip")
         written = FileFormat(self.format, compression)

@@ -8,8 +8,8 @@ once. A commit has read the manifest N - 1 and creates N. So any two changes at 
 Manifests that are named by their windows alone would keep a window from being committed twice, but
 not two windows from having the same offsets.
 
-A manifest describes the whole table: it names the newest page (`ingest.sinks.pages`), and the pages
-have the windows with their files. So only the newest manifest is read, however old the table is.
+A manifest describes the whole table: it names the newest page (`sinks.kit.commit.pages`), and the
+pages have the windows with their files. So only the newest manifest is read, however old the table is.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.sinks.filesystem import FILES_LOG
-from windrow.ingest.sinks.pages import Page, PageLine
-from windrow.ingest.sinks.staged_files import RowFile
+from windrow.ingest.sinks.kit.commit.pages import Page, PageLine
+from windrow.ingest.sinks.kit.files.filesystem import FILES_LOG
+from windrow.ingest.sinks.kit.files.staged_files import RowFile
 
 FORM = 4
 """Version of the format."""

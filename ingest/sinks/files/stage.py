@@ -15,12 +15,12 @@ import pyarrow.csv as pacsv
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.columns import is_scalar, refuse_unstorable
-from windrow.ingest.sinks.file_stager import FileStager, GrowingFile, Layout, TextStager
 from windrow.ingest.sinks.files.text import ValueTexts
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.parquet_files import ParquetRowWriter, batches_of, explained
-from windrow.ingest.sinks.staged_files import RowFile, staged_path
+from windrow.ingest.sinks.kit.columns.table_columns import is_scalar, refuse_unstorable
+from windrow.ingest.sinks.kit.files.file_stager import FileStager, GrowingFile, Layout, TextStager
+from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter, batches_of, explained
+from windrow.ingest.sinks.kit.files.staged_files import RowFile, staged_path
 
 Format = Literal["parquet", "jsonl", "csv"]
 

@@ -1,7 +1,7 @@
 """A folder of files as a table store, with optimistic commits.
 
 Each change is a manifest with the next number (`manifest.py`). Its file can be created only once
-(`ingest.sinks.put_if_absent`): by a hard link on a disk, by a conditional put in S3.
+(`sinks.kit.files.put_if_absent`): by a hard link on a disk, by a conditional put in S3.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.sinks import put_if_absent
-from windrow.ingest.sinks.columns import whole_schema
-from windrow.ingest.sinks.file_stager import Layout
 from windrow.ingest.sinks.files.manifest import (
     FORM,
     AnyForm,
@@ -40,7 +37,19 @@ from windrow.ingest.sinks.files.stage import (
     check_rows,
     read_file,
 )
-from windrow.ingest.sinks.filesystem import (
+from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, new_columns
+from windrow.ingest.sinks.kit.columns.table_columns import whole_schema
+from windrow.ingest.sinks.kit.commit.pages import PagedState, PageFiles, Pages
+from windrow.ingest.sinks.kit.commit.table_store import (
+    Answer,
+    Conflict,
+    TableChange,
+    Unanswered,
+    Written,
+)
+from windrow.ingest.sinks.kit.files import put_if_absent
+from windrow.ingest.sinks.kit.files.file_stager import Layout
+from windrow.ingest.sinks.kit.files.filesystem import (
     FILES_LOG,
     ListedFile,
     Place,
@@ -51,17 +60,8 @@ from windrow.ingest.sinks.filesystem import (
     normalized,
     to_check,
 )
-from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.schema_evolution import Evolution, new_columns
-from windrow.ingest.sinks.staged_files import DATA, RowFile, StagedFiles, window_folder
-from windrow.ingest.sinks.table_store import (
-    Answer,
-    Conflict,
-    TableChange,
-    Unanswered,
-    Written,
-)
-from windrow.ingest.sinks.write_check import refuse_unwritable
+from windrow.ingest.sinks.kit.files.staged_files import DATA, RowFile, StagedFiles, window_folder
+from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 
 _KIND = "files:"
 _FULL = {errno.ENOSPC, errno.EDQUOT}

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.sinks.sql_names import quoted
+from windrow.ingest.sinks.kit.columns.sql_names import quoted
 
 Way = Literal["json", "csv"]
 

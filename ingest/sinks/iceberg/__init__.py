@@ -10,5 +10,5 @@ catalogs       opening the catalog, and loading tables
 create         creating a table, and comparing its columns
 commit         one commit on exactly the state that was looked at, sent once
 contents       reading the table's rows
-store          the table store (`ingest.sinks.table_store`)
+store          the table store (`sinks.kit.commit.table_store`)
 """

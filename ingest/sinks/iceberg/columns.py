@@ -30,9 +30,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from windrow.ingest.sinks.columns import refuse_unstorable
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.schema_evolution import Evolution, evolution
+from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, evolution
+from windrow.ingest.sinks.kit.columns.table_columns import refuse_unstorable
 
 UTC = pa.timestamp("us", tz="UTC")
 _FIELD_ID = "PARQUET:field_id"

@@ -33,7 +33,7 @@ from pyiceberg.typedef import Record
 from windrow.ingest.sinks.iceberg.stage import IcebergFile
 
 NEWEST_PAGE = "windrow.page"
-"""Key of a commit's page (`ingest.sinks.pages`) in its summary and the table's properties."""
+"""Key of a commit's page (`sinks.kit.commit.pages`) in its summary and the table's properties."""
 
 
 class Prepared(Transaction):

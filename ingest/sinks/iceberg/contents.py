@@ -12,7 +12,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.sinks.iceberg.storage import IcebergPlace, storage_properties
-from windrow.ingest.sinks.parquet_files import batches_of, explained
+from windrow.ingest.sinks.kit.files.parquet_files import batches_of, explained
 
 _FIELD_ID = b"PARQUET:field_id"
 

@@ -29,8 +29,12 @@ from windrow.ingest.sinks.iceberg.columns import (
 )
 from windrow.ingest.sinks.iceberg.stage import IcebergFile, field_id
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.owner_properties import owner_in, owner_properties
-from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unusable_files
+from windrow.ingest.sinks.kit.columns.schema_evolution import (
+    Evolution,
+    allowed_changes,
+    refuse_unusable_files,
+)
+from windrow.ingest.sinks.kit.commit.owner_properties import owner_in, owner_properties
 
 _PARTITION_FIELD = 1000
 """Iceberg's ids of partition fields begin here."""

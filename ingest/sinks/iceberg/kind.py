@@ -140,7 +140,7 @@ class IcebergSection(SinkSection):
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         with needing("iceberg", _WHAT):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
-        from windrow.ingest.sinks.window_table import WindowTable
+        from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 
         store = IcebergStore(self.at(folder), metadata, self.evolve)
         return WindowTable(store, rows)
@@ -149,7 +149,7 @@ class IcebergSection(SinkSection):
         """Makes a second table, `<table>_dead`."""
         with needing("iceberg", _WHAT):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
-        from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
+        from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
 
         return DeadLetterTable(IcebergStore(self.at(folder).dead(), DEFAULT))
 

@@ -16,7 +16,6 @@ from pyarrow import fs
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.settings.paths import secret_part
 from windrow.ingest.settings.secrets import FORMS
-from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.iceberg.catalog_table import (
     STORAGE,
     CatalogTable,
@@ -24,6 +23,7 @@ from windrow.ingest.sinks.iceberg.catalog_table import (
     is_secret,
     revealed,
 )
+from windrow.ingest.sinks.kit.files.filesystem import Place
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -1,7 +1,7 @@
 """An Iceberg table as a table store, with optimistic commits on its newest snapshot.
 
 Every change makes a snapshot, also one without rows. Its summary names the newest page
-(`ingest.sinks.pages`); the pages list the windows of the table. The newest snapshot by windrow
+(`sinks.kit.commit.pages`); the pages list the windows of the table. The newest snapshot by windrow
 among the ancestors of main has the state, so a rollback undoes windows' rows and their receipts
 together. If all of these snapshots are expired, a property of the table names the page of the last
 change. A rollback doesn't change the property. So then the newest windows count only as long as the
@@ -26,12 +26,6 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.sinks import stored_receipts
-from windrow.ingest.sinks.columns import file_schema
-from windrow.ingest.sinks.commit_loop import table_is_gone
-from windrow.ingest.sinks.dead_letter_table import window_of
-from windrow.ingest.sinks.file_stager import Layout, RowLayout
-from windrow.ingest.sinks.filesystem import ListedFile, is_full, log_is_gone, millis
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, catalog_is_missing, load, reason
 from windrow.ingest.sinks.iceberg.columns import check_rows
@@ -55,18 +49,24 @@ from windrow.ingest.sinks.iceberg.storage import (
     storage_properties,
 )
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.owner_properties import owner_in
-from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.staged_files import StagedFiles
-from windrow.ingest.sinks.table_store import (
+from windrow.ingest.sinks.kit.columns.table_columns import file_schema
+from windrow.ingest.sinks.kit.commit import stored_receipts
+from windrow.ingest.sinks.kit.commit.commit_loop import table_is_gone
+from windrow.ingest.sinks.kit.commit.dead_letter_table import window_of
+from windrow.ingest.sinks.kit.commit.owner_properties import owner_in
+from windrow.ingest.sinks.kit.commit.pages import PagedState, PageFiles, Pages
+from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
     Conflict,
     TableChange,
     Unanswered,
     Written,
 )
-from windrow.ingest.sinks.window_table import read_receipt
-from windrow.ingest.sinks.write_check import refuse_unwritable
+from windrow.ingest.sinks.kit.commit.window_table import read_receipt
+from windrow.ingest.sinks.kit.files.file_stager import Layout, RowLayout
+from windrow.ingest.sinks.kit.files.filesystem import ListedFile, is_full, log_is_gone, millis
+from windrow.ingest.sinks.kit.files.staged_files import StagedFiles
+from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 
 _KIND = "iceberg:"
 

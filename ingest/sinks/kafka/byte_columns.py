@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.text_concat import ends_of
+from windrow.ingest.sinks.kit.columns.text_concat import ends_of
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Names of fields that Avro and Protobuf allow."""

@@ -32,10 +32,10 @@ from windrow.ingest.schema.calendar import WHAT, without_text
 from windrow.ingest.schema.metadata_arrays import columns
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.schema.row_changes import DELETED
-from windrow.ingest.sinks.json_columns import header_texts, objects
 from windrow.ingest.sinks.kafka.partitioners import PARTITION
 from windrow.ingest.sinks.kafka.registry_serializer import Misfit, RegistrySerializer
-from windrow.ingest.sinks.text_concat import joined
+from windrow.ingest.sinks.kit.columns.json_columns import header_texts, objects
+from windrow.ingest.sinks.kit.columns.text_concat import joined
 
 ORIGIN = "windrow.origin"
 

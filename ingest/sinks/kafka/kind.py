@@ -348,10 +348,10 @@ class KafkaSection(OnClusterSection):
         from windrow.ingest.errors import SpecError
         from windrow.ingest.registry.settings import registry_of
         from windrow.ingest.schema.user_code import FunctionReference
-        from windrow.ingest.sinks.filesystem import normalized
         from windrow.ingest.sinks.kafka.encoder import PlainSerializer
         from windrow.ingest.sinks.kafka.sink import KafkaSink
         from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
+        from windrow.ingest.sinks.kit.files.filesystem import normalized
 
         if self.bootstrap_servers is None:
             raise SpecError(

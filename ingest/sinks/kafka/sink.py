@@ -35,8 +35,6 @@ from windrow.ingest.ports.sink import (
     Unknown,
 )
 from windrow.ingest.schema.user_code import load_function
-from windrow.ingest.sinks.commit_loop import Found, outcome_for, run_commit_loop
-from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
 from windrow.ingest.sinks.kafka.control_records import (
     ControlState,
@@ -63,10 +61,12 @@ from windrow.ingest.sinks.kafka.work import (
     no_other_generation,
     refuse_out_of_order,
 )
-from windrow.ingest.sinks.staged_files import StagedFiles
-from windrow.ingest.sinks.sweep import cutoff_of
-from windrow.ingest.sinks.table_store import Unanswered, Written
-from windrow.ingest.sinks.write_check import refuse_unwritable
+from windrow.ingest.sinks.kit.commit.commit_loop import Found, outcome_for, run_commit_loop
+from windrow.ingest.sinks.kit.commit.sweep import cutoff_of
+from windrow.ingest.sinks.kit.commit.table_store import Unanswered, Written
+from windrow.ingest.sinks.kit.files.file_stager import RowLayout
+from windrow.ingest.sinks.kit.files.staged_files import StagedFiles
+from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 
 
 class KafkaSink(KafkaTable):

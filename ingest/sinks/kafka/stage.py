@@ -16,10 +16,10 @@ import pyarrow as pa
 from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.schema.checksum import checksum, checksums, text
-from windrow.ingest.sinks.file_stager import FileStager, GrowingFile, RowLayout
-from windrow.ingest.sinks.filesystem import Place
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.partitioners import PARTITION, PartitionFunction
+from windrow.ingest.sinks.kit.files.file_stager import FileStager, GrowingFile, RowLayout
+from windrow.ingest.sinks.kit.files.filesystem import Place
 
 FOLDER = "staged"
 

@@ -40,7 +40,6 @@ from windrow.ingest.errors import (
 from windrow.ingest.kafka.producers import MessageProducer, ProducerError, ProducerMessage
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.sinks.commit_loop import run_commit_loop
 from windrow.ingest.sinks.kafka.control_records import (
     ControlState,
     PublishedSplit,
@@ -52,7 +51,8 @@ from windrow.ingest.sinks.kafka.control_records import (
 from windrow.ingest.sinks.kafka.send import PublishTarget, send_splits
 from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.work import WindowWork
-from windrow.ingest.sinks.table_store import Answer, Conflict, Unanswered, Written
+from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop
+from windrow.ingest.sinks.kit.commit.table_store import Answer, Conflict, Unanswered, Written
 
 T = TypeVar("T")
 R = TypeVar("R")

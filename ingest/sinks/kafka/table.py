@@ -23,7 +23,6 @@ from windrow.ingest.schema.metadata_types import refuse_wrong
 from windrow.ingest.schema.row_changes import change_schema
 from windrow.ingest.schema.user_code import FunctionReference
 from windrow.ingest.settings.secrets import Secret
-from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.control_topic import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import (
     IN_ORIGIN,
@@ -38,8 +37,9 @@ from windrow.ingest.sinks.kafka.send import PublishTarget
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 from windrow.ingest.sinks.kafka.transactions import TransactionalIds
-from windrow.ingest.sinks.table_store import ReceiptState
-from windrow.ingest.sinks.window_table import ReceiptTable
+from windrow.ingest.sinks.kit.commit.table_store import ReceiptState
+from windrow.ingest.sinks.kit.commit.window_table import ReceiptTable
+from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 
 
 class ClusterConnection(msgspec.Struct, frozen=True):

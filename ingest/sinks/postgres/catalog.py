@@ -36,6 +36,8 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Window, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Unreadable
+from windrow.ingest.sinks.kit.commit.stored_receipts import ReceiptRow, range_texts, row_digest
+from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt
 from windrow.ingest.sinks.postgres.columns import CatalogColumn
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import (
@@ -48,8 +50,6 @@ from windrow.ingest.sinks.postgres.server import (
     is_true,
     set_local,
 )
-from windrow.ingest.sinks.stored_receipts import ReceiptRow, range_texts, row_digest
-from windrow.ingest.sinks.table_store import StoredReceipt
 from windrow.ingest.waiting import waiting_for
 
 FORM = 4

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from windrow.ingest.schema.checksum import Hashes, row_hashes
 from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
-from windrow.ingest.sinks.columns import refuse_unstorable
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.merging import MergeColumns
+from windrow.ingest.sinks.kit.columns.merging import MergeColumns
+from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, evolution
+from windrow.ingest.sinks.kit.columns.table_columns import refuse_unstorable
 from windrow.ingest.sinks.postgres.names import name_problems
-from windrow.ingest.sinks.schema_evolution import Evolution, evolution
 
 HASH = pa.field("_hash", pa.int64(), nullable=False)
 """A column of tables with a primary key: the hash of the row's other columns

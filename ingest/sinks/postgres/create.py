@@ -20,6 +20,7 @@ from psycopg import sql
 from windrow.ingest.errors import SchemaChangedError, SpecError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.kit.columns.schema_evolution import allowed_changes, refuse_unusable_files
 from windrow.ingest.sinks.postgres.catalog import (
     FORM,
     TABLES,
@@ -48,7 +49,6 @@ from windrow.ingest.sinks.postgres.server import (
     is_true,
     writing,
 )
-from windrow.ingest.sinks.schema_evolution import allowed_changes, refuse_unusable_files
 
 _SETUP = 7_308_332_045_911_029_879
 """The number of the advisory lock under which tables are made; any number will do."""

@@ -5,7 +5,7 @@ refused here, with its row. PostgreSQL's error would name none.
 
 Nested values are JSON in a `jsonb` column, encoded by whole columns:
 
-    struct, map, list  see `ingest.sinks.json_columns`; a key with NUL can't be a name
+    struct, map, list  see `sinks.kit.columns.json_columns`; a key with NUL can't be a name
     number             a number; where JSON has none, a string: "NaN", "Infinity", "-Infinity",
                        "-0.0"
     bytes              a string that PostgreSQL reads as bytes: "\\x6869"
@@ -34,10 +34,10 @@ from psycopg.pq import Format
 from psycopg.types.json import set_json_loads
 
 from windrow.ingest.schema.calendar import WHAT, RowNumbers, without_text
-from windrow.ingest.sinks.json_columns import LOADS, JsonEncoder, entries_of, quoted
+from windrow.ingest.sinks.kit.columns.json_columns import LOADS, JsonEncoder, entries_of, quoted
+from windrow.ingest.sinks.kit.columns.text_concat import KIND, ends_of, joined, octets_of
 from windrow.ingest.sinks.postgres.columns import JSON, column_type
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
-from windrow.ingest.sinks.text_concat import KIND, ends_of, joined, octets_of
 
 _ODD = {
     "nan": '"NaN"',

@@ -126,7 +126,7 @@ class PostgresSection(SinkSection):
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         store = _store(self, table_name(self.table).dead, folder)
-        from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
+        from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
 
         return DeadLetterTable(store)
 
@@ -135,7 +135,7 @@ def _store(section: PostgresSection, name: TableName, folder: Path, *more: Any) 
     with needing("postgres", "Tables in PostgreSQL can't be read or written"):
         from windrow.ingest.sinks.postgres.server import TablePlace, refuse_unusable
         from windrow.ingest.sinks.postgres.store import PostgresStore
-    from windrow.ingest.sinks.filesystem import normalized
+    from windrow.ingest.sinks.kit.files.filesystem import normalized
 
     url = server_url(section.url)
     refuse_unusable(url)

@@ -32,12 +32,13 @@ from psycopg import sql
 
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
-from windrow.ingest.sinks.merging import (
+from windrow.ingest.sinks.kit.columns.merging import (
     MergeCounts,
     kept_by,
     refuse_lost_values,
     refuse_missing_keys,
 )
+from windrow.ingest.sinks.kit.commit.window_table import committed_by_key
 from windrow.ingest.sinks.postgres.catalog import BoundTable, rows_stay, tombstones_name
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
 from windrow.ingest.sinks.postgres.encode import rows
@@ -48,7 +49,6 @@ from windrow.ingest.sinks.postgres.stage import (
     copy_in,
     refuse_fewer_rows,
 )
-from windrow.ingest.sinks.window_table import committed_by_key
 
 _CHANGES = sql.Identifier("pg_temp", "windrow_changes")
 _LAST = sql.Identifier("pg_temp", "windrow_last")

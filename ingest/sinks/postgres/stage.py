@@ -24,12 +24,17 @@ from psycopg import sql
 
 from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.file_stager import DeadLetterLayout, FileStager, GrowingFile, Layout
-from windrow.ingest.sinks.filesystem import Place
+from windrow.ingest.sinks.kit.files.file_stager import (
+    DeadLetterLayout,
+    FileStager,
+    GrowingFile,
+    Layout,
+)
+from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.staged_files import StagedFiles, staged_path
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows, unstorable
 from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, explained
-from windrow.ingest.sinks.staged_files import StagedFiles, staged_path
 
 _BLOCK = 1 << 20
 """The bytes of a file that are in the driver's memory at once."""

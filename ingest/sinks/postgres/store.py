@@ -29,10 +29,18 @@ from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.columns import whole_schema
-from windrow.ingest.sinks.file_stager import DeadLetterLayout, Layout
-from windrow.ingest.sinks.filesystem import ListedFile, millis
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.kit.columns.table_columns import whole_schema
+from windrow.ingest.sinks.kit.commit.table_store import (
+    Answer,
+    TableChange,
+    Unanswered,
+    Written,
+)
+from windrow.ingest.sinks.kit.commit.window_table import WindowTable
+from windrow.ingest.sinks.kit.files.file_stager import DeadLetterLayout, Layout
+from windrow.ingest.sinks.kit.files.filesystem import ListedFile, millis
+from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 from windrow.ingest.sinks.postgres import catalog, server
 from windrow.ingest.sinks.postgres.catalog import (
     BoundTable,
@@ -59,14 +67,6 @@ from windrow.ingest.sinks.postgres.encode import rows
 from windrow.ingest.sinks.postgres.merge import merge
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory, ShownNul, copy_in
-from windrow.ingest.sinks.table_store import (
-    Answer,
-    TableChange,
-    Unanswered,
-    Written,
-)
-from windrow.ingest.sinks.window_table import WindowTable
-from windrow.ingest.sinks.write_check import refuse_unwritable
 
 
 class PostgresStore:

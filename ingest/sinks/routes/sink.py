@@ -51,8 +51,13 @@ from windrow.ingest.ports.sink import (
     Unknown,
 )
 from windrow.ingest.settings.paths import is_url
-from windrow.ingest.sinks.conflicts import adjacent, already_committed, refuse_gap, refuse_overlap
-from windrow.ingest.sinks.filesystem import dead_place
+from windrow.ingest.sinks.kit.commit.conflicts import (
+    adjacent,
+    already_committed,
+    refuse_gap,
+    refuse_overlap,
+)
+from windrow.ingest.sinks.kit.files.filesystem import dead_place
 from windrow.ingest.sinks.routes.audit import RoutedAudit
 from windrow.ingest.sinks.routes.parts import (
     emptied,

@@ -6,7 +6,7 @@ floats                      REAL; NaN as the text NaN, and -0.0 as the blob -0.0
 text, bytes                 TEXT, BLOB
 dates and times             TEXT, as SQLite's own functions read and order them
 decimals                    TEXT, all of their digits
-lists, structs, maps        TEXT, JSON as in a Kafka topic (`ingest.sinks.json_columns`)
+lists, structs, maps        TEXT, JSON as in a Kafka topic (`sinks.kit.columns.json_columns`)
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.sinks.json_columns import LOADS, back, json_texts
-from windrow.ingest.sinks.text_concat import KIND, joined
+from windrow.ingest.sinks.kit.columns.json_columns import LOADS, back, json_texts
+from windrow.ingest.sinks.kit.columns.text_concat import KIND, joined
 
 _NATIVE = (
     (pa.types.is_signed_integer, "INTEGER"),

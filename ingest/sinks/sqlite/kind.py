@@ -55,12 +55,12 @@ class SqliteSection(SinkSection):
         return f"{absolute(self.path, folder)}#{self.table}"
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        from windrow.ingest.sinks.window_table import WindowTable
+        from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 
         return WindowTable(_store(self, self.table, folder, metadata), rows)
 
     def dead_letters(self, folder: Path) -> DeadLetters:
-        from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
+        from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
 
         return DeadLetterTable(_store(self, f"{self.table}_dead", folder))
 

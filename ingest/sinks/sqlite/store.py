@@ -25,23 +25,34 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Split, Window, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities, Unreadable
-from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
-from windrow.ingest.sinks.file_stager import GrowingFile, Layout, TextStager
-from windrow.ingest.sinks.filesystem import ListedFile, Place, is_same, millis, normalized
-from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, ParquetRowWriter, batches_of
-from windrow.ingest.sinks.schema_evolution import new_columns
-from windrow.ingest.sinks.sql_names import quoted
-from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
-from windrow.ingest.sinks.staged_files import DATA, RowFile, StagedFiles, refuse_gone, staged_path
-from windrow.ingest.sinks.stored_receipts import ReceiptRow, range_texts, row_digest
-from windrow.ingest.sinks.table_store import (
+from windrow.ingest.sinks.kit.columns.schema_evolution import new_columns
+from windrow.ingest.sinks.kit.columns.sql_names import quoted
+from windrow.ingest.sinks.kit.columns.table_columns import refuse_unstorable, whole_schema
+from windrow.ingest.sinks.kit.commit.stored_receipts import ReceiptRow, range_texts, row_digest
+from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
     StoredReceipt,
     TableChange,
     Unanswered,
     Written,
 )
-from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable
+from windrow.ingest.sinks.kit.files.file_stager import GrowingFile, Layout, TextStager
+from windrow.ingest.sinks.kit.files.filesystem import ListedFile, Place, is_same, millis, normalized
+from windrow.ingest.sinks.kit.files.parquet_files import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    ParquetRowWriter,
+    batches_of,
+)
+from windrow.ingest.sinks.kit.files.staged_files import (
+    DATA,
+    RowFile,
+    StagedFiles,
+    refuse_gone,
+    staged_path,
+)
+from windrow.ingest.sinks.kit.files.write_check import refuse_network, refuse_unwritable
+from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
 from windrow.ingest.waiting import lock_holder, waiting_for
 
 _FORM = 2

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from windrow.ingest.sinks.table_store import Answer, TableChange
+from windrow.ingest.sinks.kit.commit.table_store import Answer, TableChange
 
 Put = Callable[[Any, TableChange], Answer]
 

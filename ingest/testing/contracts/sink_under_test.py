@@ -16,7 +16,7 @@ import pytest
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.sinks.table_store import Unanswered
+from windrow.ingest.sinks.kit.commit.table_store import Unanswered
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.contracts.commit_hooks import answered
 from windrow.ingest.testing.contracts.windows import ROWS, produced, receipt, stage, staged_receipt

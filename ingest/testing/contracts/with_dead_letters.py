@@ -13,7 +13,7 @@ from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Sink
-from windrow.ingest.sinks.columns import DEAD_LETTERS
+from windrow.ingest.sinks.kit.columns.table_columns import DEAD_LETTERS
 
 OWNER = TableOwner("orders", "ledger-1", "hourly")
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.staged_files import DATA
+from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.staged_files import DATA
 
 
 def delta_pieces(uri: str) -> list[pa.Table]:

@@ -26,8 +26,8 @@ from windrow.ingest.errors import DamagedError, OutcomeUnknownError, OverlapErro
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.table import entry_name
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.pages import PAGES
+from windrow.ingest.sinks.kit.commit.pages import PAGES
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.contracts.commit_hooks import in_between
 from windrow.ingest.testing.contracts.windows import (

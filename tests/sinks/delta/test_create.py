@@ -23,7 +23,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.store import DeltaStore
-from windrow.ingest.sinks.write_check import refuse_unwritable
+from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, together, window
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
@@ -277,7 +277,7 @@ def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for fine in (str(path), f"file://{path}"):
         refuse_unwritable(fine)
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr("windrow.ingest.sinks.write_check.TemporaryFile", denied)
+    monkeypatch.setattr("windrow.ingest.sinks.kit.files.write_check.TemporaryFile", denied)
     refuse_unwritable("gs://lake/things")
     me = getpwuid(os.geteuid()).pw_name
     with pytest.raises(
@@ -297,7 +297,7 @@ def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(DeltaStore, "waits", (0.0,))
-    monkeypatch.setattr("windrow.ingest.sinks.write_check.TemporaryFile", full)
+    monkeypatch.setattr("windrow.ingest.sinks.kit.files.write_check.TemporaryFile", full)
     monkeypatch.setattr(DeltaTable, "create", full)
     with pytest.raises(UnreachableError, match="No space left"):
         prepare(DeltaBoth(str(tmp_path / "orders"), ROWS))

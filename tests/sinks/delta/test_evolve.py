@@ -20,8 +20,8 @@ from tests.sinks.delta.pieces import staged_paths
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks import file_stager, parquet_files
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.kit.files import file_stager, parquet_files
 from windrow.ingest.testing.contracts.commit_hooks import in_between
 from windrow.ingest.testing.contracts.windows import plan, receipt, window
 

@@ -30,7 +30,7 @@ from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta import merge as merging
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.tombstones import TOMBSTONES
-from windrow.ingest.sinks.table_store import Answer
+from windrow.ingest.sinks.kit.commit.table_store import Answer
 from windrow.ingest.testing.contracts.commit_hooks import on_put
 from windrow.ingest.testing.contracts.windows import window
 

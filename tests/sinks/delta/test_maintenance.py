@@ -20,9 +20,9 @@ from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks import stored_receipts
 from windrow.ingest.sinks.delta.table import data_files
-from windrow.ingest.sinks.stored_receipts import RECEIPTS
+from windrow.ingest.sinks.kit.commit import stored_receipts
+from windrow.ingest.sinks.kit.commit.stored_receipts import RECEIPTS
 from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.contracts.windows import ROWS, produced, staged_receipt, window
 

@@ -18,8 +18,8 @@ from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import BugError
 from windrow.ingest.model.receipt import Staged, Staging
-from windrow.ingest.sinks import file_stager
-from windrow.ingest.sinks.file_stager import FileStager
+from windrow.ingest.sinks.kit.files import file_stager
+from windrow.ingest.sinks.kit.files.file_stager import FileStager
 from windrow.ingest.testing.contracts.windows import ROWS, messages, plan, stage_split
 
 ODD_ATTEMPTS = ["a/b", "../up", "a b", "ä%20", "x" * 300, ""]

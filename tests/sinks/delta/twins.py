@@ -12,7 +12,7 @@ from deltalake.transaction import CommitProperties, Transaction
 
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.table import PAGES_APP
-from windrow.ingest.sinks.table_store import Answer, TableChange, Written
+from windrow.ingest.sinks.kit.commit.table_store import Answer, TableChange, Written
 from windrow.ingest.testing.contracts.commit_hooks import on_put
 
 

@@ -26,11 +26,12 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
-from windrow.ingest.sinks import pages, put_if_absent
 from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.manifest import path_of
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.schema_evolution import new_columns
+from windrow.ingest.sinks.kit.columns.schema_evolution import new_columns
+from windrow.ingest.sinks.kit.commit import pages
+from windrow.ingest.sinks.kit.files import put_if_absent
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.contracts.commit_hooks import in_between
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER

@@ -17,7 +17,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.files.reader import list_files
 from windrow.ingest.sinks.files.stage import FileFormat, check_rows, read_file
 from windrow.ingest.sinks.files.text import ValueTexts
-from windrow.ingest.sinks.filesystem import Place
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt
 
 LIST, MAP = pa.list_(pa.int8()), pa.map_(pa.string(), pa.float64())

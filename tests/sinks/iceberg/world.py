@@ -12,13 +12,13 @@ import pyarrow as pa
 from tests.sinks.iceberg.twins import lets_pyiceberg_retry
 from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
 from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.iceberg.contents import read_files
 from windrow.ingest.sinks.iceberg.store import IcebergState, IcebergStore
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.window_table import WindowTable
+from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
+from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
 TABLE = "shop.orders"

@@ -28,12 +28,12 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.row_changes import DELETED
-from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.protobuf import misfit, records, schema_text
 from windrow.ingest.sinks.kafka.registry_serializer import RegistrySerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
+from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.testing.contracts.windows import messages, window
 
 LINE = pl.Struct({"sku": pl.String, "at": pl.Datetime("us", "UTC"), "sizes": pl.List(pl.Float32)})

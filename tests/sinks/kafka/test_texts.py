@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header, header_texts, objects
+from windrow.ingest.sinks.kit.columns.json_columns import (
+    LOADS,
+    back,
+    back_from_header,
+    header_texts,
+    objects,
+)
 
 MOMENTS = [
     datetime(1, 1, 1, tzinfo=UTC),

@@ -11,9 +11,9 @@ import pytest
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kafka.encoder import NOW, MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
+from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.testing.contracts.windows import messages, window
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -23,7 +23,7 @@ from windrow.ingest.sinks.kafka.store import (
     put_records,
 )
 from windrow.ingest.sinks.kafka.transactions import Part, TransactionalIds
-from windrow.ingest.sinks.table_store import Answer, Written
+from windrow.ingest.sinks.kit.commit.table_store import Answer, Written
 
 
 class _Twin(KafkaBoth):

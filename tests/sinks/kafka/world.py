@@ -16,11 +16,11 @@ from tests.kafka.produce import create_topic, until_decided
 from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.metadata_types import TYPES
-from windrow.ingest.sinks.json_columns import LOADS, back, back_from_header
 from windrow.ingest.sinks.kafka.control_topic import arrived
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.sinks.kit.columns.json_columns import LOADS, back, back_from_header
 from windrow.ingest.testing.contracts.windows import ROWS
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 

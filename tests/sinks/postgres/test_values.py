@@ -18,8 +18,8 @@ from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import SpecError, UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
+from windrow.ingest.sinks.kit.columns.sql_names import quoted
 from windrow.ingest.sinks.postgres.names import TableName, table_name
-from windrow.ingest.sinks.sql_names import quoted
 from windrow.ingest.testing.contracts.windows import commit_rows, messages, plan
 
 pytestmark = pytest.mark.slow  # starts a server

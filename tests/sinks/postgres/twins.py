@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from windrow.ingest.sinks.kit.commit.table_store import Answer, TableChange
 from windrow.ingest.sinks.postgres import catalog, server
 from windrow.ingest.sinks.postgres.store import PostgresState, PostgresStore
-from windrow.ingest.sinks.table_store import Answer, TableChange
 
 
 class _NoLock(PostgresStore):

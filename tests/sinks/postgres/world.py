@@ -23,8 +23,9 @@ from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.schema.row_changes import DELETED
-from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
+from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 from windrow.ingest.sinks.postgres import server
 from windrow.ingest.sinks.postgres.catalog import table_at
 from windrow.ingest.sinks.postgres.columns import HASH
@@ -33,7 +34,6 @@ from windrow.ingest.sinks.postgres.names import table_name
 from windrow.ingest.sinks.postgres.server import TablePlace, reading
 from windrow.ingest.sinks.postgres.store import PostgresStore
 from windrow.ingest.sinks.postgres.url import server_url
-from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.contracts.commit_hooks import before_look
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 

@@ -22,10 +22,10 @@ from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Done, Outcome
 from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.sinks.kit.commit.table_store import Unanswered
 from windrow.ingest.sinks.routes.parts import parts_for, staged_for
 from windrow.ingest.sinks.routes.sink import RoutedSink
 from windrow.ingest.sinks.routes.stage import By, Rule
-from windrow.ingest.sinks.table_store import Unanswered
 from windrow.ingest.testing.contracts.commit_hooks import answered
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink

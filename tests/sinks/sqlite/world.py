@@ -12,10 +12,10 @@ import pyarrow as pa
 from tests.sinks.world import SinkWorld
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.sinks.dead_letter_table import DeadLetterTable
+from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
+from windrow.ingest.sinks.kit.commit.table_store import Answer, TableChange
+from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 from windrow.ingest.sinks.sqlite.store import SqliteStore
-from windrow.ingest.sinks.table_store import Answer, TableChange
-from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.contracts.commit_hooks import on_put
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.text_concat import KIND, instants, joined, octets_of
+from windrow.ingest.sinks.kit.columns.text_concat import KIND, instants, joined, octets_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPED = r'["\\\x00-\x1f]'

@@ -12,7 +12,7 @@ import msgspec
 
 from windrow.ingest.errors import RefusedError, counted
 from windrow.ingest.settings.paths import without_secrets
-from windrow.ingest.sinks.filesystem import Place, millis
+from windrow.ingest.sinks.kit.files.filesystem import Place, millis
 
 DATA = "data"
 """The folder of a table's data files, in which most stores stage."""

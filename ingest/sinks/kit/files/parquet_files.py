@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.staged_files import RowFile
+from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit.files.staged_files import RowFile
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 16 << 20

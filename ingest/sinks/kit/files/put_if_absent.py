@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
-from windrow.ingest.sinks.filesystem import Place, to_check, waiting_for_storage
+from windrow.ingest.sinks.kit.files.filesystem import Place, to_check, waiting_for_storage
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

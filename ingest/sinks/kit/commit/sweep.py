@@ -18,16 +18,16 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.sinks.commit_loop import run_commit_loop
-from windrow.ingest.sinks.filesystem import ListedFile, millis
-from windrow.ingest.sinks.staged_files import HasSize, StagedFiles, refuse_gone
-from windrow.ingest.sinks.table_store import (
+from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop
+from windrow.ingest.sinks.kit.commit.table_store import (
     SWEPT,
     TableChange,
     TableState,
     TableStore,
     Unanswered,
 )
+from windrow.ingest.sinks.kit.files.filesystem import ListedFile, millis
+from windrow.ingest.sinks.kit.files.staged_files import HasSize, StagedFiles, refuse_gone
 
 LEAST_GRACE = timedelta(hours=1)
 """The shortest grace period: longer than any run takes between two files."""

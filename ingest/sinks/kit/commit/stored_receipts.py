@@ -23,8 +23,8 @@ from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.plan import Window, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Unreadable
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.table_store import StoredReceipt
+from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt
+from windrow.ingest.sinks.kit.files.filesystem import Place
 
 RECEIPTS = "_windrow/receipts"
 """The folder. Other clients that remove orphan files skip names with an underscore first."""

@@ -10,7 +10,7 @@ from pwd import getpwuid
 from tempfile import TemporaryFile
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.sinks.put_if_absent import S3Puts, has_s3
+from windrow.ingest.sinks.kit.files.put_if_absent import S3Puts, has_s3
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NETWORK = (

@@ -25,8 +25,8 @@ from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.schema.calendar import WHAT, without_text
 from windrow.ingest.schema.checksum import checksum, text
 from windrow.ingest.schema.metadata_arrays import columns, dead_columns, in_files
-from windrow.ingest.sinks.columns import DEAD_FILE, file_schema
-from windrow.ingest.sinks.filesystem import Place, is_busy
+from windrow.ingest.sinks.kit.columns.table_columns import DEAD_FILE, file_schema
+from windrow.ingest.sinks.kit.files.filesystem import Place, is_busy
 
 GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20

@@ -24,10 +24,10 @@ from windrow.ingest.errors import DamagedError, SpecError
 from windrow.ingest.model.plan import Covered, Window, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Unreadable
-from windrow.ingest.sinks import stored_receipts
-from windrow.ingest.sinks.filesystem import Place
-from windrow.ingest.sinks.stored_receipts import NamedReceipt
-from windrow.ingest.sinks.table_store import StoredReceipt
+from windrow.ingest.sinks.kit.commit import stored_receipts
+from windrow.ingest.sinks.kit.commit.stored_receipts import NamedReceipt
+from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt
+from windrow.ingest.sinks.kit.files.filesystem import Place
 
 PAGES = "_windrow/pages"
 

@@ -1,7 +1,7 @@
 """The commit loop: windows become visible in a table exactly once, whatever its kind.
 
     look   at the newest state of the table (locked, or a snapshot)
-    check  what a commit may do on it (`ingest.sinks.conflicts`, pure)
+    check  what a commit may do on it (`sinks.kit.commit.conflicts`, pure)
     put    rows and receipt on exactly that state, or nothing at all
     again  while others win, or while nobody knows whether the put arrived
 
@@ -33,7 +33,7 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown
-from windrow.ingest.sinks.table_store import (
+from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
     Conflict,
     TableChange,

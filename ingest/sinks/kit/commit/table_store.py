@@ -2,7 +2,7 @@
 
 A store knows how rows, receipts and notes are stored in its kind of table. It never decides whether
 a window may be committed, never tries again, and never says what became of a commit: all of that
-`ingest.sinks.commit_loop` and `ingest.sinks.window_table` do, once for all kinds.
+`sinks.kit.commit.commit_loop` and `sinks.kit.commit.window_table` do, once for all kinds.
 
     store    one table at the place that a spec names; makes the table, and opens states of it
     state    what the table holds at one moment; a change is put on exactly this state
@@ -24,9 +24,9 @@ from windrow.ingest.model.plan import Covered, Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities, StagerFactory, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.file_stager import Layout
-from windrow.ingest.sinks.filesystem import ListedFile
-from windrow.ingest.sinks.staged_files import HasSize, StagedFiles
+from windrow.ingest.sinks.kit.files.file_stager import Layout
+from windrow.ingest.sinks.kit.files.filesystem import ListedFile
+from windrow.ingest.sinks.kit.files.staged_files import HasSize, StagedFiles
 
 SWEPT = "swept"
 """A note: staged files that were last written until this instant, in epoch milliseconds, were given

@@ -1,7 +1,7 @@
 """The table that takes windows exactly once, over the store of any kind.
 
-A kind of table is a store (`ingest.sinks.table_store`), in which the commit loop makes windows
-visible (`ingest.sinks.commit_loop`). This module makes a sink and its verification of the two
+A kind of table is a store (`sinks.kit.commit.table_store`), in which the commit loop makes windows
+visible (`sinks.kit.commit.commit_loop`). This module makes a sink and its verification of the two
 (`ingest.ports.sink`).
 """
 
@@ -42,15 +42,14 @@ from windrow.ingest.ports.sink import (
 )
 from windrow.ingest.schema.metadata_types import refuse_wrong
 from windrow.ingest.schema.row_changes import UNAVAILABLE, change_schema
-from windrow.ingest.sinks.commit_loop import outcome_for, run_commit_loop, table_is_gone
-from windrow.ingest.sinks.conflicts import TableView, adjacent, decide
-from windrow.ingest.sinks.file_stager import RowLayout
 from windrow.ingest.sinks.kind import Rows
-from windrow.ingest.sinks.pages import PagedState, PageLine, Pages, page_of
-from windrow.ingest.sinks.sql_names import quoted
-from windrow.ingest.sinks.stored_receipts import digest, every
-from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep, youngest
-from windrow.ingest.sinks.table_store import (
+from windrow.ingest.sinks.kit.columns.sql_names import quoted
+from windrow.ingest.sinks.kit.commit.commit_loop import outcome_for, run_commit_loop, table_is_gone
+from windrow.ingest.sinks.kit.commit.conflicts import TableView, adjacent, decide
+from windrow.ingest.sinks.kit.commit.pages import PagedState, PageLine, Pages, page_of
+from windrow.ingest.sinks.kit.commit.stored_receipts import digest, every
+from windrow.ingest.sinks.kit.commit.sweep import check_staged, remove_consumed, sweep, youngest
+from windrow.ingest.sinks.kit.commit.table_store import (
     SWEPT,
     ReceiptState,
     StoredReceipt,
@@ -59,6 +58,7 @@ from windrow.ingest.sinks.table_store import (
     TableStore,
     Unanswered,
 )
+from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 
 T = TypeVar("T")
 

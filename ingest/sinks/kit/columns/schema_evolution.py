@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from windrow.ingest.errors import SchemaChangedError
-from windrow.ingest.sinks.columns import described, inner_difference
 from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.kit.columns.table_columns import described, inner_difference
 
 Shape = Callable[[pa.Field], str]
 """Gives a column's type as the table's format calls it, with its nullability."""

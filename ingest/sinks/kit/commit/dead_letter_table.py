@@ -22,13 +22,18 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.sink import StagerFactory
-from windrow.ingest.sinks.columns import DEAD_LETTERS, fitted
-from windrow.ingest.sinks.commit_loop import run_commit_loop
-from windrow.ingest.sinks.file_stager import DeadLetterLayout
-from windrow.ingest.sinks.pages import PagedState
-from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
-from windrow.ingest.sinks.table_store import TableChange, TableState, TableStore, Unanswered
-from windrow.ingest.sinks.window_table import is_fit, prepare, relist
+from windrow.ingest.sinks.kit.columns.table_columns import DEAD_LETTERS, fitted
+from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop
+from windrow.ingest.sinks.kit.commit.pages import PagedState
+from windrow.ingest.sinks.kit.commit.sweep import check_staged, remove_consumed, sweep
+from windrow.ingest.sinks.kit.commit.table_store import (
+    TableChange,
+    TableState,
+    TableStore,
+    Unanswered,
+)
+from windrow.ingest.sinks.kit.commit.window_table import is_fit, prepare, relist
+from windrow.ingest.sinks.kit.files.file_stager import DeadLetterLayout
 
 NoteKind = Literal["dead", "published"]
 

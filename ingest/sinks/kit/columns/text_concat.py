@@ -18,7 +18,7 @@ KIND = pa.large_string()
 
 _INSTANT = 26
 
-_PASS = Compiled("windrow.ingest.sinks.text_concat_pass")
+_PASS = Compiled("windrow.ingest.sinks.kit.columns.text_concat_pass")
 
 
 def joined(*parts: pa.Array | str) -> pa.Array:

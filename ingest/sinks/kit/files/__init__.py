@@ -1,0 +1,1 @@
+"""Files that tasks stage, in a local folder or an object store."""
