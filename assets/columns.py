@@ -13,7 +13,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.model.metadata_columns import METADATA
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.metadata_types import fields
+from windrow.ingest.schema.metadata_types import metadata_fields
 
 _PARTS = {
     "header-list": "headers",
@@ -124,5 +124,5 @@ def _own(metadata: Mapping[str, str]) -> list[dg.TableColumn]:
             METADATA[names[f.name]].holds,
             dg.TableColumnConstraints(nullable=f.nullable),
         )
-        for f in fields(metadata)
+        for f in metadata_fields(metadata)
     ]

@@ -21,7 +21,7 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.decoder import STAGES
 from windrow.ingest.runner.dead_publishing import dead_letters_of_attempt
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.sinks.kit.columns.table_columns import DEAD_FILE, fitted
+from windrow.ingest.sinks.kit.columns.table_columns import DEAD_FILE, fit_columns
 
 PAYLOAD = ("key", "value", "headers")
 """The columns that hold the message itself."""
@@ -77,14 +77,16 @@ def dead_letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterato
     Raises (while the iterator is read):
         UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
     """
-    return (fitted(batch, DEAD_FILE) for batch in dead_letters_of_attempt(store, window, attempt))
+    return (
+        fit_columns(batch, DEAD_FILE) for batch in dead_letters_of_attempt(store, window, attempt)
+    )
 
 
 def messages_of(dead_letters: pa.RecordBatch) -> pa.RecordBatch:
     """Converts dead letters to messages. A timestamp that no table can hold is null."""
     names = {DEFAULT[name]: name for name in ("topic", "partition", "offset", "timestamp")}
     plain = [names.get(name, name) for name in dead_letters.schema.names]
-    return fitted(dead_letters.rename_columns(plain), MESSAGES)
+    return fit_columns(dead_letters.rename_columns(plain), MESSAGES)
 
 
 def documents(dead_letters: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ from windrow.ingest.runner.ownership import bind_table, refuse_paused, refuse_wr
 from windrow.ingest.runner.run_windows import commit
 from windrow.ingest.runner.task import IgnoredFields, stage_rows
 from windrow.ingest.runner.writer_schemas import decoder_for
-from windrow.ingest.schema.checksum import text
+from windrow.ingest.schema.checksum import checksum_text
 
 TRIES = 5
 """Most attempts of a replay when other commits of its window come first."""
@@ -422,7 +422,8 @@ class _SplitStaging:
             reasons=tuple(sorted(self._reasons.items())),
             first_dead=tuple(sorted(self._first)[:SHOWN]),
             checksums=Checksums(
-                text(int(before.checksums.rows, 16) + int(rows.checksum, 16)), dead.checksum
+                checksum_text(int(before.checksums.rows, 16) + int(rows.checksum, 16)),
+                dead.checksum,
             ),
         )
         return Staged(self.split, counts, rows.committables, dead.committables)

@@ -31,7 +31,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Receipt, SplitCounts
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Audit, Capabilities, PublishedAudit, PublishedRows
-from windrow.ingest.schema.checksum import row_hashes, text
+from windrow.ingest.schema.checksum import checksum_text, hash_rows
 
 Kind = Literal["rows", "dead letters", "messages"]
 
@@ -186,7 +186,7 @@ def _expected(
 ) -> tuple[int, str]:
     """The number of rows that a split must have, and their checksum."""
     if noted is not None:
-        known = noted.get((split.topic, split.partition, split.start), text(0))
+        known = noted.get((split.topic, split.partition, split.start), checksum_text(0))
         return split.rows + split.deletes, known
     if kind == "rows":
         return split.rows, split.checksums.rows
@@ -220,7 +220,7 @@ def summed(
             where = sums.finder.of(
                 *(batch.column(names[name]) for name in ("topic", "partition", "offset"))
             )
-            hashes = row_hashes(batch, leave_out=(names["window"],))
+            hashes = hash_rows(batch, leave_out=(names["window"],))
             if attempt is not None:
                 mine = pc.equal(batch.column("attempt").cast(pa.string()), attempt).fill_null(False)
                 chosen = mine.to_numpy(zero_copy_only=False)
@@ -264,7 +264,7 @@ class _Sums:
     def summed(self) -> Summed:
         return Summed(
             tuple(self._counts[:-1].tolist()),
-            tuple(text(int(s)) for s in self._sums[:-1]),
+            tuple(checksum_text(int(s)) for s in self._sums[:-1]),
             int(self._counts[-1]),
         )
 

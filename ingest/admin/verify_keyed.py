@@ -16,7 +16,7 @@ from windrow.ingest.admin.verify_contents import SplitFinder, other_columns_refu
 from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.receipt import Changed, Receipt
 from windrow.ingest.ports.sink import Audit, KeyedAudit
-from windrow.ingest.schema.checksum import row_hashes, text, total
+from windrow.ingest.schema.checksum import checksum_text, hash_rows, sum_hashes
 
 _AGAIN = "Restore the table from a backup, or begin a new one and run all windows."
 _TOMBSTONES = (
@@ -95,10 +95,10 @@ def _differences(
             f"{counted(read_back.rows, noun.removesuffix('s'))} in the table, {rows} by its"
             f" receipts (added less removed)"
         )
-    elif read_back.checksum not in {None, text(added)}:
+    elif read_back.checksum not in {None, checksum_text(added)}:
         problems.append(
             f"the {noun} are not those that were committed (checksum {read_back.checksum}, by the"
-            f" receipts {text(added)})"
+            f" receipts {checksum_text(added)})"
         )
     if read_back.outside:
         problems.append(
@@ -120,7 +120,7 @@ def summed(
     rows = checksum = outside = 0
     for batch in batches:
         with other_columns_refused():
-            checksum += total(row_hashes(batch))
+            checksum += sum_hashes(hash_rows(batch))
             windows = batch.column(names["window"]).cast(pa.string()).dictionary_encode()
             kinds = {"topic": pa.string(), "partition": pa.int64(), "offset": pa.int64()}
             coordinates = [batch.column(names[name]).cast(kind) for name, kind in kinds.items()]
@@ -137,4 +137,4 @@ def summed(
                 )
             )
             outside += len(mine) - held
-    return ReadBack(rows, text(checksum), outside)
+    return ReadBack(rows, checksum_text(checksum), outside)

@@ -52,7 +52,7 @@ from windrow.ingest.ports.sink import Sink, StagerFactory, Unknown
 from windrow.ingest.runner.context import written_by
 from windrow.ingest.runner.outcome import outcome_of, result_of
 from windrow.ingest.runner.spark.jobs import dumped
-from windrow.ingest.schema.checksum import text
+from windrow.ingest.schema.checksum import checksum_text
 from windrow.ingest.schema.metadata_arrays import messages_of
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, read_document
 from windrow.ingest.settings.values import Section, section_of
@@ -341,7 +341,7 @@ def _counted(split: Split, written: int, staging: Staging) -> Staged:
 def together(tasks: Sequence[Staged], split: Split) -> Staged:
     """Joins what all tasks staged, in the order of the partitions, which is published so."""
     rows = sum(task.counts.rows for task in tasks)
-    checksum = text(sum(int(task.counts.checksums.rows, 16) for task in tasks))
+    checksum = checksum_text(sum(int(task.counts.checksums.rows, 16) for task in tasks))
     return _counted(
         split, rows, Staging(rows, checksum, tuple(word for task in tasks for word in task.rows))
     )

@@ -55,7 +55,7 @@ from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata_arrays import columns as metadata_columns
 from windrow.ingest.schema.metadata_arrays import of_message
-from windrow.ingest.schema.metadata_types import TYPES, fields
+from windrow.ingest.schema.metadata_types import TYPES, metadata_fields
 from windrow.ingest.schema.row_changes import change_schema
 
 
@@ -246,7 +246,7 @@ class AsRows:
     @property
     def schema(self) -> pa.Schema:
         own = change_schema(self.rows, self.primary_key) if self.primary_key else self.rows
-        return pa.schema([*own, *fields(self._metadata_columns)])
+        return pa.schema([*own, *metadata_fields(self._metadata_columns)])
 
     @property
     def _metadata_columns(self) -> dict[str, str]:

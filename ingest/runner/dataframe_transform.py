@@ -41,7 +41,7 @@ from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import DataFrameTransform, Pipeline
 from windrow.ingest.runner.task import SplitTask, rows_with_messages
 from windrow.ingest.schema.metadata_arrays import columns, messages_of, of_message
-from windrow.ingest.schema.metadata_types import fields
+from windrow.ingest.schema.metadata_types import metadata_fields
 from windrow.ingest.schema.row_changes import DELETED
 
 
@@ -66,8 +66,8 @@ def dataframe_work(
     )
     position = (metadata["topic"], metadata["partition"], metadata["offset"])
     given, wanted = (
-        pa.schema([*before, *deleted, *fields(metadata)]),
-        pa.schema([*result, *fields(metadata)]),
+        pa.schema([*before, *deleted, *metadata_fields(metadata)]),
+        pa.schema([*result, *metadata_fields(metadata)]),
     )
     return DataFrameWork(
         ReadTask(task, metadata), given, function.function, wanted, position, stage, task.keyed

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 RowNumbers = npt.NDArray[np.int64]
 
-WHAT = "holds a date or time outside the years 1 to 9999, which has no text"
+OUTSIDE_CALENDAR = "holds a date or time outside the years 1 to 9999, which has no text"
 
 _FIRST_DAY, _END_DAY = -719_162, 2_932_897
 _DAY = 86_400
@@ -25,7 +25,7 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 """The number of units in a second. Nanoseconds reach no year outside."""
 
 
-def without_text(columns: Mapping[str, pa.Array]) -> tuple[RowNumbers, str] | None:
+def find_outside_calendar(columns: Mapping[str, pa.Array]) -> tuple[RowNumbers, str] | None:
     """Finds the first column with such a date or time at any depth, and its rows, ascending."""
     return next(
         (

@@ -60,7 +60,7 @@ _PASSES = Compiled("windrow.ingest.schema.hashes")
 _HIGH, _NAN = np.uint64(0xA0761D6478BD642F), np.uint64(0x7FF8000000000000)
 
 
-def text(checksum: int) -> str:
+def checksum_text(checksum: int) -> str:
     """A checksum as 16 hexadecimal digits, since JSON's numbers end at 2**53."""
     return f"{checksum & _ALL:016x}"
 
@@ -73,7 +73,7 @@ def checksum(batch: pa.RecordBatch) -> int:
     Raises:
         TypeError: a column has a type that no table of windrow holds.
     """
-    return total(row_hashes(batch))
+    return sum_hashes(hash_rows(batch))
 
 
 def checksums(batch: pa.RecordBatch, leave_out: Collection[str]) -> tuple[int, int]:
@@ -89,15 +89,15 @@ def checksums(batch: pa.RecordBatch, leave_out: Collection[str]) -> tuple[int, i
             [n for n in batch.schema.names if n in leave_out],
         )
     )
-    return total(_mixed(sums.copy())), total(_mixed(sums + rest))
+    return sum_hashes(_mixed(sums.copy())), sum_hashes(_mixed(sums + rest))
 
 
-def total(hashes: Hashes) -> int:
+def sum_hashes(hashes: Hashes) -> int:
     """Checksum of rows with these hashes."""
     return int(hashes.sum(dtype=np.uint64))
 
 
-def row_hashes(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> Hashes:
+def hash_rows(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> Hashes:
     """One number for each row; their sum is the checksum.
 
     `leave_out`: columns that don't count.

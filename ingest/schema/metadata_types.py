@@ -24,7 +24,7 @@ TYPES: dict[str, pa.DataType] = {name: _ARROW[column.type] for name, column in M
 """Type of each metadata column, in the order that they have in a table."""
 
 
-def fields(metadata: Mapping[str, str]) -> list[pa.Field]:
+def metadata_fields(metadata: Mapping[str, str]) -> list[pa.Field]:
     """Fields of the metadata columns of a mapping, in the table's order."""
     return [
         pa.field(metadata[name], kind, nullable=name not in ALWAYS)

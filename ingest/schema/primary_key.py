@@ -59,9 +59,9 @@ class PrimaryKey:
         # checking a spec needs neither
         import numpy as np
 
-        from windrow.ingest.schema.checksum import row_hashes
+        from windrow.ingest.schema.checksum import hash_rows
 
-        return (row_hashes(rows.select(list(self.columns))) % np.uint64(self.buckets)).astype(
+        return (hash_rows(rows.select(list(self.columns))) % np.uint64(self.buckets)).astype(
             np.int64
         )
 

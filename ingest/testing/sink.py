@@ -19,8 +19,8 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Split, Window, covered
 from windrow.ingest.model.receipt import Receipt, Staging
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.schema.checksum import checksum, text
-from windrow.ingest.sinks.kit.columns.table_columns import whole_schema
+from windrow.ingest.schema.checksum import checksum, checksum_text
+from windrow.ingest.sinks.kit.columns.table_columns import table_schema
 from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
@@ -75,7 +75,7 @@ class InlineStager:
         out = io.BytesIO()
         with pa.ipc.new_stream(out, table.schema) as writer:
             writer.write_table(table)
-        whole = text(sum(map(checksum, self._batches)))
+        whole = checksum_text(sum(map(checksum, self._batches)))
         return Staging(table.num_rows, whole, (base64.b64encode(out.getvalue()).decode(),))
 
     def discard(self) -> None:
@@ -133,7 +133,7 @@ class MemoryStore:
         """Accepts all columns."""
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
-        return whole_schema(rows, self.metadata)
+        return table_schema(rows, self.metadata)
 
     def check_write(self) -> None:
         """Accepts all writes."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.schema import reference
-from windrow.ingest.schema.checksum import checksum, row_hashes, text, total
+from windrow.ingest.schema.checksum import checksum, checksum_text, hash_rows, sum_hashes
 from windrow.ingest.schema.messages import HEADERS
 
 DEEP = pa.struct(
@@ -177,7 +177,7 @@ FIXED: list[tuple[str, pa.DataType, Any, str]] = [
 )
 def test_known_answers(kind: pa.DataType, value: Any, known: str) -> None:
     """The checksum of one row with one value, of each type, is what it has always been."""
-    assert text(checksum(pa.record_batch({"v": pa.array([value], kind)}))) == known
+    assert checksum_text(checksum(pa.record_batch({"v": pa.array([value], kind)}))) == known
 
 
 def test_known_rows() -> None:
@@ -191,12 +191,12 @@ def test_known_rows() -> None:
             "note": ["a", None, ""],
         }
     )
-    assert [text(int(h)) for h in row_hashes(rows)] == [
+    assert [checksum_text(int(h)) for h in hash_rows(rows)] == [
         "8cbbaa5d68639713",
         "557272d66a546230",
         "a666e2b391926fa1",
     ]
-    assert text(checksum(rows)) == "8894ffe7644a68e4"
+    assert checksum_text(checksum(rows)) == "8894ffe7644a68e4"
 
 
 @settings(max_examples=examples(60))
@@ -227,7 +227,7 @@ def test_texts_of_all_lengths(lengths: list[int]) -> None:
     found = [rng.bytes(n) for n in lengths]
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
         batch = pa.record_batch({"v": pa.array(found, kind)})
-        assert row_hashes(batch).tolist() == [
+        assert hash_rows(batch).tolist() == [
             reference.mix(reference.cell("v", pa.binary(), v)) for v in found
         ]
 
@@ -236,7 +236,7 @@ def test_lists_of_all_lengths() -> None:
     """Long ones between short and empty ones, nulls among the elements."""
     lists = [[], list(range(30_005)), [1], [], [None, 2], None, [None], list(range(16_375))]
     kind = pa.list_(pa.int64())
-    assert row_hashes(pa.record_batch({"v": pa.array(lists, kind)})).tolist() == [
+    assert hash_rows(pa.record_batch({"v": pa.array(lists, kind)})).tolist() == [
         reference.mix(reference.cell("v", kind, v)) for v in lists
     ]
 
@@ -519,9 +519,9 @@ def test_a_type_without_a_definition_is_refused() -> None:
 
 def test_the_text_form() -> None:
     """Sixteen digits, whatever the number; sums that ran over wrap around."""
-    assert [text(0), text(255), text(2**64 + 1)] == [
+    assert [checksum_text(0), checksum_text(255), checksum_text(2**64 + 1)] == [
         "0" * 16,
         "00000000000000ff",
         "0000000000000001",
     ]
-    assert total(np.full(2, 2**63, np.uint64)) == 0
+    assert sum_hashes(np.full(2, 2**63, np.uint64)) == 0

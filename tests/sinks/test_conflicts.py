@@ -18,7 +18,7 @@ from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
 from windrow.ingest.sinks.kit.commit.conflicts import (
     TableView,
-    adjacent,
+    adjacent_windows,
     decide,
     refuse_gap,
     refuse_overlap,
@@ -63,7 +63,8 @@ def seen(made: Receipt, *held: Committed, owner: TableOwner = OWNER) -> TableVie
     """What a sink sees that can name all that it holds."""
     by_key = {one.receipt.window.key: one for one in held}
     own, left, right = (
-        None if one is None else by_key.get(one.key) for one in (made.window, *adjacent(made))
+        None if one is None else by_key.get(one.key)
+        for one in (made.window, *adjacent_windows(made))
     )
     others = [one.receipt for key, one in by_key.items() if key != made.window.key]
     return TableView("t", owner, own, left, right, others)
@@ -341,7 +342,7 @@ def test_the_windows_beside(
 ) -> None:
     """The grid says which window lies before; the one after starts where this one ends."""
     planned = plan_of(MemorySink("m", ROWS), Window("orders", start, end), (0, 1))
-    before, after = adjacent(receipt(planned, [], 0, "a", grid=grid))
+    before, after = adjacent_windows(receipt(planned, [], 0, "a", grid=grid))
     assert (None if before is None else before.key, after.key) == expected
     assert {one.pipeline for one in (before, after) if one is not None} == {"orders"}
 

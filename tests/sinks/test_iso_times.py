@@ -14,7 +14,7 @@ import pytest
 from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.schema.calendar import WHAT, without_text
+from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR, find_outside_calendar
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
@@ -50,9 +50,9 @@ def _of(kind: pa.DataType, width: type[Any], numbers: list[int]) -> pa.Array:
 @pytest.mark.parametrize(("kind", "width", "good", "bad"), EDGES)
 def test_edges(kind: pa.DataType, width: type[Any], good: list[int], bad: list[int]) -> None:
     """The first and the last moment of the years 1 to 9999 have a text, and no other has."""
-    assert without_text({"t": _of(kind, width, good)}) is None
+    assert find_outside_calendar({"t": _of(kind, width, good)}) is None
     for number in bad:
-        found = without_text({"t": _of(kind, width, [*good, number, number])})
+        found = find_outside_calendar({"t": _of(kind, width, [*good, number, number])})
         assert found is not None
         assert (found[0].tolist(), found[1]) == ([len(good), len(good) + 1], "t")
 
@@ -81,7 +81,7 @@ def test_it_is_found_however_deep(column: pa.Array, row: int | None) -> None:
     """In structs, lists and maps, cut or not, at the row that holds it; what lies under
     a null is nobody's.
     """
-    found = without_text({"ok": pa.array([None] * len(column), DAY), "x": column})
+    found = find_outside_calendar({"ok": pa.array([None] * len(column), DAY), "x": column})
     assert (None if found is None else (found[0].tolist(), found[1])) == (
         None if row is None else ([row], "x")
     )
@@ -149,5 +149,5 @@ def test_json_in_a_database() -> None:
     """
     found = unstorable(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
     assert found is not None
-    assert (found[0].tolist(), found[1]) == ([1], f"column s {WHAT}")
+    assert (found[0].tolist(), found[1]) == ([1], f"column s {OUTSIDE_CALENDAR}")
     assert len(copy_rows(pa.record_batch([_of(DAY, np.int32, [2_932_897])], ["d"])))

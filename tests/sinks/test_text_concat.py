@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.sinks.kit.columns.text_concat import KIND, joined
+from windrow.ingest.sinks.kit.columns.text_concat import TEXT, concat_texts
 
 TEXTS = st.one_of(st.none(), st.text(max_size=20))
-KINDS = st.sampled_from([pa.string(), KIND])
+KINDS = st.sampled_from([pa.string(), TEXT])
 
 
 @st.composite
@@ -32,11 +32,11 @@ def parts_of(draw: st.DrawFn) -> list[pa.Array | str]:
 @given(parts_of())
 def test_rows_are_those_that_arrow_joins(parts: list[pa.Array | str]) -> None:
     """Whatever slices, widths and nulls the texts come in."""
-    found = joined(*parts)
+    found = concat_texts(*parts)
     found.validate(full=True)
-    assert found.type == KIND
-    wide = [pa.scalar(part, KIND) if isinstance(part, str) else part.cast(KIND) for part in parts]
-    expected = pc.binary_join_element_wise(*wide, pa.scalar("", KIND))
+    assert found.type == TEXT
+    wide = [pa.scalar(part, TEXT) if isinstance(part, str) else part.cast(TEXT) for part in parts]
+    expected = pc.binary_join_element_wise(*wide, pa.scalar("", TEXT))
     assert found.to_pylist() == expected.to_pylist()
 
 
@@ -44,6 +44,6 @@ def test_rows_are_those_that_arrow_joins(parts: list[pa.Array | str]) -> None:
 def test_no_byte_is_lost_or_read_beyond_the_end_of_a_text(size: int) -> None:
     """Texts of every length around the eight bytes that are copied at once."""
     column = pa.array(["abcdefghijklmnopqrstuvwxyz"[:size], "", "z" * size])
-    assert joined("<", column, "|", column, ">").to_pylist() == [
+    assert concat_texts("<", column, "|", column, ">").to_pylist() == [
         f"<{text}|{text}>" for text in column.to_pylist()
     ]

@@ -70,9 +70,9 @@ class TableSection(SourceSection):
             return IcebergSnapshots(at)
         from windrow.ingest.lookups.table.parquet import ParquetFiles
         from windrow.ingest.sinks.delta.snapshots import DeltaSnapshots
-        from windrow.ingest.sinks.kit.files.filesystem import Place, normalized
+        from windrow.ingest.sinks.kit.files.filesystem import Place, normalize_place
 
-        where = normalized(absolute(self.table, folder), "from.table")
+        where = normalize_place(absolute(self.table, folder), "from.table")
         if "_delta_log" in Place(where).folders(""):
             return DeltaSnapshots(where)
         return ParquetFiles(where)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.sinks.files.reader import list_table
 from windrow.ingest.sinks.kit.files.filesystem import FILES_LOG, ListedFile, Place
-from windrow.ingest.sinks.kit.files.parquet_files import batches_of, explained
+from windrow.ingest.sinks.kit.files.parquet_files import explain_file_errors, read_batches
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ParquetFiles:
                     "All files of the folder must have it once.",
                 )
             there = [name for name in columns if name not in lost]
-            for batch in batches_of(Place(self.place), file.path, there):
+            for batch in read_batches(Place(self.place), file.path, there):
                 # the table got these columns after the file was written
                 nulls = [pa.nulls(batch.num_rows) for _ in lost]
                 yield pa.RecordBatch.from_arrays([*batch.columns, *nulls], [*there, *lost])
@@ -77,7 +77,7 @@ class ParquetFiles:
     @contextmanager
     def _opened(self, file: ListedFile) -> Iterator[pa.NativeFile]:
         filesystem = Place(self.place).filesystem()
-        with explained(file.path), filesystem.open_input_file(file.path) as source:
+        with explain_file_errors(file.path), filesystem.open_input_file(file.path) as source:
             yield source
 
     def _refuse_others(self, version: str) -> tuple[pa.Schema | None, list[ListedFile]]:

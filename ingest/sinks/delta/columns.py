@@ -10,7 +10,7 @@ from deltalake import Field, Schema
 from windrow.ingest.errors import SpecError
 from windrow.ingest.schema.metadata_types import names_beyond_spark
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, evolution
+from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, plan_evolution
 from windrow.ingest.sinks.kit.columns.table_columns import is_scalar, refuse_unstorable
 
 
@@ -59,7 +59,7 @@ _NESTED = (pa.types.is_struct, pa.types.is_map, pa.types.is_list)
 
 def evolution_of(table: Schema, wanted: pa.Schema, evolve: Evolve) -> Evolution:
     """Change of the table's columns by which files with the wanted columns fit it."""
-    return evolution(pa.schema(table), pa.schema(Schema.from_arrow(wanted)), evolve, _shape)
+    return plan_evolution(pa.schema(table), pa.schema(Schema.from_arrow(wanted)), evolve, _shape)
 
 
 def schema_after(table: Schema, become: Evolution) -> Schema:

@@ -86,6 +86,6 @@ class DeltaSection(SinkSection):
         """Makes a second table, `<table>_dead`."""
         from windrow.ingest.sinks.delta.store import DeltaStore
         from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
-        from windrow.ingest.sinks.kit.files.filesystem import dead_place, normalized
+        from windrow.ingest.sinks.kit.files.filesystem import dead_place, normalize_place
 
-        return DeadLetterTable(DeltaStore(dead_place(normalized(self.place(folder)))))
+        return DeadLetterTable(DeltaStore(dead_place(normalize_place(self.place(folder)))))

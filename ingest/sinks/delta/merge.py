@@ -57,14 +57,14 @@ from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter
 from windrow.ingest.sinks.kit.columns.merging import (
     MergeColumns,
     MergeCounts,
-    kept_by,
+    count_kept_keys,
     refuse_lost_values,
     refuse_missing_keys,
 )
-from windrow.ingest.sinks.kit.columns.table_columns import fitted
+from windrow.ingest.sinks.kit.columns.table_columns import fit_columns
 from windrow.ingest.sinks.kit.files.file_stager import GrowingFile
 from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.parquet_files import BATCH_ROWS, batches_of
+from windrow.ingest.sinks.kit.files.parquet_files import BATCH_ROWS, read_batches
 
 FEW = 8
 """A commit compacts a bucket from this number of files on; fewer ones stay as they are."""
@@ -157,7 +157,8 @@ class Merging:
         self._place, self._table, self._layout, self._receipt = place, table, layout, receipt
         self._later = [TombstonesOf(place, r) for r in later if tombstones_named(r) is not None]
         self._keeping = pa.array(
-            [r.window.key for r in (*later, *([older] if older else [])) if kept_by(r)], pa.string()
+            [r.window.key for r in (*later, *([older] if older else [])) if count_kept_keys(r)],
+            pa.string(),
         )
         self._key = receipt.window.key
         self._staged = files
@@ -167,7 +168,7 @@ class Merging:
         self._older = older
         self._tombstones = TombstonesWriter(place, receipt.attempt)
         self._counts, self._missing_keys = MergeCounts(), 0
-        self._lost_values = sum(kept_by(r) for r in later) if self.replaces else 0
+        self._lost_values = sum(count_kept_keys(r) for r in later) if self.replaces else 0
 
     @property
     def touched(self) -> set[int]:
@@ -460,7 +461,7 @@ class Merging:
                 self._copy(file, mask, out)
                 self.actions.append(remove_action(self._table, file))
         for rows in (
-            fitted(batch, self._layout.in_file)
+            fit_columns(batch, self._layout.in_file)
             for batch in new.to_batches(max_chunksize=BATCH_ROWS)
         ):
             self._counts.rows_added += rows.num_rows
@@ -473,7 +474,8 @@ class Merging:
     def _copy(self, file: DataFile, gone: Mask, out: GrowingFile[StagedFile]) -> None:
         at = 0
         for batch in (
-            fitted(batch, self._layout.in_file) for batch in batches_of(self._place, file.path)
+            fit_columns(batch, self._layout.in_file)
+            for batch in read_batches(self._place, file.path)
         ):
             mask = gone[at : at + batch.num_rows]
             at += batch.num_rows
@@ -487,7 +489,9 @@ class Merging:
 
     def _columns(self, file: DataFile, names: list[str]) -> pa.Table:
         kept = pa.schema([self._layout.in_file.field(name) for name in names])
-        batches = [fitted(batch, kept) for batch in batches_of(self._place, file.path, names)]
+        batches = [
+            fit_columns(batch, kept) for batch in read_batches(self._place, file.path, names)
+        ]
         return pa.Table.from_batches(batches, kept)
 
 

@@ -13,7 +13,7 @@ from pyarrow.dataset import ParquetFragmentScanOptions
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.sinks.delta.table import listed, load, reason, refuse_unreadable_rows
-from windrow.ingest.sinks.kit.files.filesystem import to_check, waiting_for_storage
+from windrow.ingest.sinks.kit.files.filesystem import storage_advice, waiting_for_storage
 
 _STREAMED: dict[str, Any] = {
     "use_threads": False,
@@ -70,7 +70,7 @@ class DeltaSnapshots:
             raise UnreachableError(
                 f"the table {self.place} can't be read: {reason(error)}",
                 "setup",
-                to_check(self.place, reason(error)),
+                storage_advice(self.place, reason(error)),
             ) from error
 
     def _table(self) -> DeltaTable:

@@ -18,11 +18,11 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta.stats import statistics
-from windrow.ingest.sinks.kit.columns.table_columns import fitted
+from windrow.ingest.sinks.kit.columns.table_columns import fit_columns
 from windrow.ingest.sinks.kit.files.file_stager import FileStager, GrowingFile, Layout
 from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter, batches_of
-from windrow.ingest.sinks.kit.files.staged_files import DATA, new_path, staged_path
+from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter, read_batches
+from windrow.ingest.sinks.kit.files.staged_files import DATA_FOLDER, new_file_path, staged_path
 
 
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,7 +102,7 @@ def part_path(column: str, part: str, attempt: str) -> str:
 
     Other writers lay files so, and some readers take the partition's value from the folder alone.
     """
-    return new_path(f"{DATA}/{column}={quote(part, safe='')}", attempt)
+    return new_file_path(f"{DATA_FOLDER}/{column}={quote(part, safe='')}", attempt)
 
 
 class DeltaStagerFactory(msgspec.Struct, frozen=True):
@@ -195,6 +195,6 @@ class WideFiles:
             self._columns,
             self._metadata,
         )
-        for batch in batches_of(self._place, path):
-            out.add(fitted(batch, self._columns))
+        for batch in read_batches(self._place, path):
+            out.add(fit_columns(batch, self._columns))
         return out.close()

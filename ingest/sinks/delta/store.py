@@ -27,8 +27,8 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.schema.checksum import row_hashes, total
-from windrow.ingest.schema.metadata_types import fields
+from windrow.ingest.schema.checksum import hash_rows, sum_hashes
+from windrow.ingest.schema.metadata_types import metadata_fields
 from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
 from windrow.ingest.sinks.delta import create
 from windrow.ingest.sinks.delta import table as tables
@@ -39,7 +39,7 @@ from windrow.ingest.sinks.delta.tombstones import TombstonesOf
 from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, allowed_changes
-from windrow.ingest.sinks.kit.columns.table_columns import whole_schema
+from windrow.ingest.sinks.kit.columns.table_columns import table_schema
 from windrow.ingest.sinks.kit.commit.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.kit.commit.table_store import (
     SWEPT,
@@ -52,14 +52,14 @@ from windrow.ingest.sinks.kit.files.file_stager import Layout
 from windrow.ingest.sinks.kit.files.filesystem import (
     ListedFile,
     Place,
-    another_kind,
+    epoch_millis,
     is_same_table,
-    log_is_gone,
-    millis,
-    normalized,
+    log_gone_error,
+    normalize_place,
+    other_kind_error,
 )
-from windrow.ingest.sinks.kit.files.parquet_files import batches_of
-from windrow.ingest.sinks.kit.files.staged_files import DATA, StagedFiles, refuse_gone
+from windrow.ingest.sinks.kit.files.parquet_files import read_batches
+from windrow.ingest.sinks.kit.files.staged_files import DATA_FOLDER, StagedFiles, refuse_gone
 from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 
 _KIND = "delta:"
@@ -86,12 +86,12 @@ class DeltaStore:
         primary_key: PrimaryKey | None = None,
         evolve: Evolve = "add_columns",
     ) -> None:
-        self.place = normalized(uri)
+        self.place = normalize_place(uri)
         self.identity = f"{_KIND}{self.place}"
         self.metadata, self.primary_key, self.evolve = metadata, primary_key, evolve
         self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
         self.files = Place(self.place)
-        self.staged = StagedFiles(self.place, (DATA,), StagedFile, self.files)
+        self.staged = StagedFiles(self.place, (DATA_FOLDER,), StagedFile, self.files)
         self.pages = PageFiles(self.place)
         self._kept: tuple[DeltaState, Sequence[ListedFile | None]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
@@ -124,9 +124,9 @@ class DeltaStore:
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
         if self.primary_key is None:
-            return whole_schema(rows, self.metadata)
+            return table_schema(rows, self.metadata)
         bucket = pa.field(BUCKET, pa.int32(), nullable=False)
-        return pa.schema([*rows, *fields(self.metadata), bucket])
+        return pa.schema([*rows, *metadata_fields(self.metadata), bucket])
 
     def check_write(self) -> None:
         refuse_unwritable(self.place)
@@ -168,13 +168,13 @@ class DeltaStore:
             return DeltaState(self, table)
         left = self.files.folders("_windrow")
         if "log" in left:  # of kind files, whose data a sweep would remove
-            raise another_kind(self.place)
+            raise other_kind_error(self.place)
         if left:
             # 1. this look finds no table  2. another run makes it  3. this one sees its folders
             made = tables.load(self.place)
             if made is not None:
                 return DeltaState(self, made)
-            raise log_is_gone(self.place, tables.LOG, tables.LOG, f"{DATA} and _windrow")
+            raise log_gone_error(self.place, tables.LOG, tables.LOG, f"{DATA_FOLDER} and _windrow")
         return None
 
     def _end(self, version: int) -> Sequence[ListedFile | None]:
@@ -249,7 +249,7 @@ class DeltaState(PagedState):
         for file in tables.data_files(self._table):
             if by_window and window is not None and file.part != window.key:
                 continue
-            for batch in batches_of(self._store.files, file.path, wanted):
+            for batch in read_batches(self._store.files, file.path, wanted):
                 if by_window:
                     yield batch.append_column(column, pa.repeat(file.part, batch.num_rows))
                 elif window is None:
@@ -259,7 +259,7 @@ class DeltaState(PagedState):
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
         needed = tables.needed(self._table)
-        old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
+        old = {f.path: at for f in listed if (at := epoch_millis(f.modified)) <= cutoff}
         return {path: at for path, at in sorted(old.items()) if path not in needed}
 
     # ---------------------------------------------- of a table with a primary key (`KeyedAudit`)
@@ -351,7 +351,7 @@ class DeltaState(PagedState):
         try:
             for batch in self.scan(receipt.window):
                 rows += batch.num_rows
-                left -= total(row_hashes(batch, leave_out=(column,)))
+                left -= sum_hashes(hash_rows(batch, leave_out=(column,)))
         except (RefusedError, UnreachableError):
             return False  # they are what is to be replaced
         return rows == receipt.counts.rows and left % 2**64 == 0

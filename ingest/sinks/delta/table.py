@@ -31,9 +31,14 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.stage import StagedFile
-from windrow.ingest.sinks.kit.commit.owner_properties import owner_in
+from windrow.ingest.sinks.kit.commit.owner_properties import owner_from_properties
 from windrow.ingest.sinks.kit.commit.table_store import Conflict, Unanswered
-from windrow.ingest.sinks.kit.files.filesystem import Place, is_full, to_check, waiting_for_storage
+from windrow.ingest.sinks.kit.files.filesystem import (
+    Place,
+    is_disk_full,
+    storage_advice,
+    waiting_for_storage,
+)
 
 LOG = "_delta_log"
 NEWEST_CHECKPOINT = f"{LOG}/_last_checkpoint"
@@ -97,7 +102,7 @@ def load(uri: str) -> DeltaTable | None:
                 "setup",
                 f"Entries of {uri}/{LOG} are gone or damaged: restore them from a backup.",
             ) from error
-        raise UnreachableError(what, "setup", to_check(uri, why)) from error
+        raise UnreachableError(what, "setup", storage_advice(uri, why)) from error
 
 
 def reason(error: Exception) -> str:
@@ -148,7 +153,7 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
     """
     meta = table.metadata()
     kept: Mapping[str, str] = meta.configuration
-    owner = owner_in(kept, uri)
+    owner = owner_from_properties(kept, uri)
     if meta.partition_columns != [shape.column]:
         by = ", ".join(meta.partition_columns) or "nothing"
         raise SchemaChangedError(
@@ -457,5 +462,5 @@ def failed(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered | N
         return Conflict(reason(error))
     except Exception as error:  # noqa: BLE001
         why = f"{type(error).__name__}: {reason(error)}"
-        return Unanswered(why, is_full(why) and local)
+        return Unanswered(why, is_disk_full(why) and local)
     return None

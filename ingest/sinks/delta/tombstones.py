@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from windrow.ingest.errors import DamagedError, UnreachableError, counted
 from windrow.ingest.model.receipt import Receipt, Tombstones
 from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.staged_files import new_path
+from windrow.ingest.sinks.kit.files.staged_files import new_file_path
 
 TOMBSTONES = "_windrow/tombstones"
 """Folder of the files; receipts name them."""
@@ -36,7 +36,7 @@ class TombstonesWriter:
 
     def __init__(self, place: Place, attempt: str) -> None:
         self._place = place
-        self._path = new_path(TOMBSTONES, attempt)
+        self._path = new_file_path(TOMBSTONES, attempt)
         self._buckets: list[int] = []
         self._keys = 0
         self._out: pa.NativeFile | None = None

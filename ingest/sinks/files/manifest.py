@@ -9,7 +9,8 @@ Manifests that are named by their windows alone would keep a window from being c
 not two windows from having the same offsets.
 
 A manifest describes the whole table: it names the newest page (`sinks.kit.commit.pages`), and the
-pages have the windows with their files. So only the newest manifest is read, however old the table is.
+pages have the windows with their files. So only the newest manifest is read, however old the table
+is.
 """
 
 from __future__ import annotations

@@ -19,7 +19,11 @@ from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.kit.columns.table_columns import is_scalar, refuse_unstorable
 from windrow.ingest.sinks.kit.files.file_stager import FileStager, GrowingFile, Layout, TextStager
 from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter, batches_of, explained
+from windrow.ingest.sinks.kit.files.parquet_files import (
+    ParquetRowWriter,
+    explain_file_errors,
+    read_batches,
+)
 from windrow.ingest.sinks.kit.files.staged_files import RowFile, staged_path
 
 Format = Literal["parquet", "jsonl", "csv"]
@@ -203,10 +207,10 @@ def read_file(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordB
         UnreachableError: it can't be reached.
     """
     if path.endswith(".parquet"):
-        yield from batches_of(place, path)
+        yield from read_batches(place, path)
         return
     with (
-        explained(path),
+        explain_file_errors(path),
         _texts_explained(path),
         place.filesystem().open_input_stream(path) as source,
     ):

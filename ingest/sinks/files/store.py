@@ -37,8 +37,8 @@ from windrow.ingest.sinks.files.stage import (
     check_rows,
     read_file,
 )
-from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, new_columns
-from windrow.ingest.sinks.kit.columns.table_columns import whole_schema
+from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, add_new_columns
+from windrow.ingest.sinks.kit.columns.table_columns import table_schema
 from windrow.ingest.sinks.kit.commit.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
@@ -53,14 +53,19 @@ from windrow.ingest.sinks.kit.files.filesystem import (
     FILES_LOG,
     ListedFile,
     Place,
-    another_kind,
+    epoch_millis,
     is_same_table,
-    log_is_gone,
-    millis,
-    normalized,
-    to_check,
+    log_gone_error,
+    normalize_place,
+    other_kind_error,
+    storage_advice,
 )
-from windrow.ingest.sinks.kit.files.staged_files import DATA, RowFile, StagedFiles, window_folder
+from windrow.ingest.sinks.kit.files.staged_files import (
+    DATA_FOLDER,
+    RowFile,
+    StagedFiles,
+    window_folder,
+)
 from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 
 _KIND = "files:"
@@ -105,11 +110,11 @@ class FilesStore:
         written: FileFormat = FileFormat("parquet", "zstd"),  # noqa: B008
         metadata: Mapping[str, str] = DEFAULT,
     ) -> None:
-        self.place = normalized(uri)
+        self.place = normalize_place(uri)
         self.identity = f"{_KIND}{self.place}"
         self.written, self.metadata = written, metadata
         self.files = Place(self.place)
-        self.staged = StagedFiles(self.place, (DATA,), RowFile, self.files)
+        self.staged = StagedFiles(self.place, (DATA_FOLDER,), RowFile, self.files)
         self.puts = put_if_absent.put_if_absent(self.place, self.files)
         self.pages = PageFiles(self.place, FilesPage, _LOST_PAGE)
         self._seen: Entry | None = None
@@ -128,7 +133,7 @@ class FilesStore:
         check_rows(rows, self.metadata, self.written.format)
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
-        return whole_schema(rows, self.metadata)
+        return table_schema(rows, self.metadata)
 
     def check_write(self) -> None:
         refuse_unwritable(self.place)
@@ -159,7 +164,7 @@ class FilesStore:
     def reading(self) -> Iterator[FilesState | None]:
         entry = self.look()
         if entry is None and (self.files.names("_delta_log") or self.files.names("metadata")):
-            raise another_kind(self.place)
+            raise other_kind_error(self.place)
         yield None if entry is None else FilesState(self, entry)
 
     writing = reading
@@ -182,12 +187,12 @@ class FilesStore:
             entry = self._newest()
         while entry is not None and (content := self.content(entry.number + 1)) is not None:
             entry = self._read(entry.number + 1, content, entry.content)
-        if entry is None and self.files.folders(DATA):
+        if entry is None and self.files.folders(DATA_FOLDER):
             # 1. this look finds no log  2. another run makes the table  3. this one sees its data
             entry = self._newest()
             if entry is None:
-                gone = log_is_gone(self.place, FILES_LOG, "_windrow", DATA)
-                raise another_kind(self.place) if self.files.names("_delta_log") else gone
+                gone = log_gone_error(self.place, FILES_LOG, "_windrow", DATA_FOLDER)
+                raise other_kind_error(self.place) if self.files.names("_delta_log") else gone
         self._seen = entry
         return entry
 
@@ -304,8 +309,8 @@ class FilesState(PagedState):
         were replaced before an old manifest are old, too.
         """
         named = {file.path for file in self.row_files()}
-        old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
-        log = sorted((f.path, millis(f.modified)) for f in self.folder.walk(FILES_LOG))
+        old = {f.path: at for f in listed if (at := epoch_millis(f.modified)) <= cutoff}
+        log = sorted((f.path, epoch_millis(f.modified)) for f in self.folder.walk(FILES_LOG))
         young = {
             window_folder(key)
             for key, line in self._lines.items()
@@ -342,7 +347,7 @@ class FilesState(PagedState):
                 raise UnreachableError(
                     f"nothing can be put below {self._store.place}: {why}",
                     "commit",
-                    to_check(self._store.place, why),
+                    storage_advice(self._store.place, why),
                 ) from error
             return Unanswered(why, error.errno in _FULL and local)
         if self._store.content(self.version) != self._entry.content:
@@ -359,4 +364,4 @@ class FilesState(PagedState):
 
     def _evolution(self, columns: pa.Schema) -> Evolution:
         csv = self._store.written.format == "csv"
-        return new_columns(self._manifest.schema, columns, self._store.place, by_position=csv)
+        return add_new_columns(self._manifest.schema, columns, self._store.place, by_position=csv)

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.sinks.kit.columns.sql_names import quoted
+from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier
 
 Way = Literal["json", "csv"]
 
@@ -43,8 +43,8 @@ class ValueTexts:
     def __init__(self, schema: pa.Schema, way: Way) -> None:
         self._schema = schema
         plain = self._plain = pa.schema([pa.field(f.name, _without_maps(f.type)) for f in schema])
-        texts = {f.name: _to_text(quoted(f.name), f.type, way) for f in plain}
-        rows = {f.name: _from_text(quoted(f.name), f.type) for f in plain}
+        texts = {f.name: _to_text(quote_identifier(f.name), f.type, way) for f in plain}
+        rows = {f.name: _from_text(quote_identifier(f.name), f.type) for f in plain}
         shape = _text(msgspec.json.encode({f.name: _shape(f.type) for f in plain}).decode())
         self._to = _select(
             {"line": f"to_json({_struct(texts)})::VARCHAR"} if way == "json" else texts, "rows"
@@ -210,7 +210,9 @@ def _struct(parts: Mapping[str, str]) -> str:
 
 def _select(columns: Mapping[str, str], source: str, *more: str) -> str:
     """Makes a query; all names in it are quoted, and it has no values."""
-    parts = ", ".join([*(f"{sql} AS {quoted(name)}" for name, sql in columns.items()), *more])
+    parts = ", ".join(
+        [*(f"{sql} AS {quote_identifier(name)}" for name, sql in columns.items()), *more]
+    )
     return f"SELECT {parts} FROM {source}"  # noqa: S608
 
 

@@ -31,7 +31,7 @@ from pyiceberg.types import (
 )
 
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, evolution
+from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, plan_evolution
 from windrow.ingest.sinks.kit.columns.table_columns import refuse_unstorable
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -221,7 +221,7 @@ def evolution_of(
     refused |= {
         name: f"another program {what}" for name, what in taken_away(table, earlier).items()
     }
-    return evolution(_known(table), wanted, evolve, _shape, refused)
+    return plan_evolution(_known(table), wanted, evolve, _shape, refused)
 
 
 def schema_after(table: Schema, last_id: int, become: Evolution) -> Schema:

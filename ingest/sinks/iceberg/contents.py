@@ -12,7 +12,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.sinks.iceberg.storage import IcebergPlace, storage_properties
-from windrow.ingest.sinks.kit.files.parquet_files import batches_of, explained
+from windrow.ingest.sinks.kit.files.parquet_files import explain_file_errors, read_batches
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -31,7 +31,7 @@ def read_files(
     """
     for task in tasks:
         if task.delete_files:
-            with explained(task.file.file_path):
+            with explain_file_errors(task.file.file_path):
                 yield from _what_is_left(table, task, columns)
         else:
             yield from _of_file(table, task.file.file_path, columns)
@@ -51,7 +51,7 @@ def _of_file(
     """Reads a file with its own columns: later ones aren't in the checksums of its rows."""
     folder, _, name = location.rpartition("/")
     place = IcebergPlace(folder, lambda: storage_properties(table))
-    with explained(location), place.filesystem().open_input_file(name) as source:
+    with explain_file_errors(location), place.filesystem().open_input_file(name) as source:
         own = pq.read_schema(source)
     names = {field.name: _name(table, field) for field in own}
     if len(set(names.values())) < len(own) or not set(columns or ()) <= set(names.values()):
@@ -74,7 +74,7 @@ def _of_file(
             " again. Add it to the table again, then replay the window.",
         )
     chosen = [column for column in own.names if columns is None or names[column] in columns]
-    for batch in batches_of(place, name, chosen):
+    for batch in read_batches(place, name, chosen):
         yield batch.rename_columns([names[column] for column in batch.schema.names])
 
 

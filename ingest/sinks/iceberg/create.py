@@ -34,7 +34,7 @@ from windrow.ingest.sinks.kit.columns.schema_evolution import (
     allowed_changes,
     refuse_unusable_files,
 )
-from windrow.ingest.sinks.kit.commit.owner_properties import owner_in, owner_properties
+from windrow.ingest.sinks.kit.commit.owner_properties import owner_from_properties, owner_properties
 
 _PARTITION_FIELD = 1000
 """Iceberg's ids of partition fields begin here."""
@@ -51,7 +51,7 @@ def refuse_foreign(where: str, table: Table, column: str) -> None:
         SchemaChangedError: it has other partitions, so a replacement would remove other
             windows' rows too.
     """
-    owner_in(table.metadata.properties, where)
+    owner_from_properties(table.metadata.properties, where)
     names = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
     if names != [column] or not isinstance(table.spec().fields[0].transform, IdentityTransform):
         raise SchemaChangedError(

@@ -51,9 +51,9 @@ from windrow.ingest.sinks.iceberg.storage import (
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.kit.columns.table_columns import file_schema
 from windrow.ingest.sinks.kit.commit import stored_receipts
-from windrow.ingest.sinks.kit.commit.commit_loop import table_is_gone
-from windrow.ingest.sinks.kit.commit.dead_letter_table import window_of
-from windrow.ingest.sinks.kit.commit.owner_properties import owner_in
+from windrow.ingest.sinks.kit.commit.commit_loop import table_gone_error
+from windrow.ingest.sinks.kit.commit.dead_letter_table import window_of_note
+from windrow.ingest.sinks.kit.commit.owner_properties import owner_from_properties
 from windrow.ingest.sinks.kit.commit.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
@@ -64,7 +64,12 @@ from windrow.ingest.sinks.kit.commit.table_store import (
 )
 from windrow.ingest.sinks.kit.commit.window_table import read_receipt
 from windrow.ingest.sinks.kit.files.file_stager import Layout, RowLayout
-from windrow.ingest.sinks.kit.files.filesystem import ListedFile, is_full, log_is_gone, millis
+from windrow.ingest.sinks.kit.files.filesystem import (
+    ListedFile,
+    epoch_millis,
+    is_disk_full,
+    log_gone_error,
+)
 from windrow.ingest.sinks.kit.files.staged_files import StagedFiles
 from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 
@@ -135,7 +140,7 @@ class IcebergStore:
             folder = f"{self.at.namespace}/{self.at.table.rpartition('.')[2]}"
             left = Path(self.at.warehouse, folder, "_windrow")
             if catalog_is_missing(self.at) and left.exists():
-                raise log_is_gone(self.place, DATABASE, "of the warehouse", folder)
+                raise log_gone_error(self.place, DATABASE, "of the warehouse", folder)
             return None
         refuse_foreign(self.place, table, self.column)
         self._newest = IcebergState(self, table)
@@ -155,7 +160,7 @@ class IcebergStore:
         """
         state = self._look()
         if state is None:
-            raise table_is_gone(self)
+            raise table_gone_error(self)
         table = state.table
         become = evolution_for(table, self._with_window(layout.schema), self.evolve)
         columns = file_columns(table, become)
@@ -195,7 +200,7 @@ class IcebergState(PagedState):
 
     @property
     def owner(self) -> TableOwner:
-        return owner_in(self.table.metadata.properties, self._store.place)
+        return owner_from_properties(self.table.metadata.properties, self._store.place)
 
     @property
     def staged(self) -> StagedFiles[IcebergFile]:
@@ -242,7 +247,7 @@ class IcebergState(PagedState):
         """Newest attempts whose dead letters are missing, by the same rule."""
         found: list[str] = []
         for name, _ in sorted(pages.notes.items(), key=lambda note: note[1], reverse=True):
-            window = window_of(name, "dead")
+            window = window_of_note(name, "dead")
             if window is not None and self.holding([window[0]]):
                 break
             if window is not None:
@@ -306,7 +311,7 @@ class IcebergState(PagedState):
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
         """Old files that no snapshot names, on any branch or tag."""
-        old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
+        old = {f.path: at for f in listed if (at := epoch_millis(f.modified)) <= cutoff}
         named = self._named() if old else frozenset()
         return {path: at for path, at in sorted(old.items()) if path not in named}
 
@@ -352,7 +357,7 @@ class IcebergState(PagedState):
         except Exception as error:  # noqa: BLE001
             why = reason(at, error)
             is_local = local_path(self.table.metadata.location) is not None
-            return Unanswered(why, full=is_full(why) and is_local)
+            return Unanswered(why, full=is_disk_full(why) and is_local)
         return Written(ready.snapshot)
 
     def _prepared(self, change: TableChange) -> Prepared:

@@ -26,7 +26,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld, Unreadable
-from windrow.ingest.schema.checksum import row_hashes, text
+from windrow.ingest.schema.checksum import checksum_text, hash_rows
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.sinks.kafka.control_records import (
     DO_DELETED,
@@ -42,7 +42,7 @@ from windrow.ingest.sinks.kafka.encoder import HEADER, Origin, origin_of
 from windrow.ingest.sinks.kafka.store import write_records
 from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.topics import DO_MADE_ANEW, Readable
-from windrow.ingest.sinks.kit.columns.json_columns import LOADS, back, back_from_header
+from windrow.ingest.sinks.kit.columns.json_columns import from_header, from_json_value, load_json
 from windrow.ingest.sinks.kit.commit.window_table import read_receipt
 
 Seen = tuple[Origin, Mapping[str, bytes | None], ck.Message]
@@ -109,7 +109,9 @@ class KafkaAudit:
             return None
         splits = _splits(self._control(), window.key)
         noted = {
-            (s.topic, s.partition, s.start): text(sum(int(one, 16) for one in s.same.split("+")))
+            (s.topic, s.partition, s.start): checksum_text(
+                sum(int(one, 16) for one in s.same.split("+"))
+            )
             for s in splits
         }
         return PublishedRows(
@@ -246,7 +248,7 @@ class KafkaAudit:
                 s.start,
                 s.stop,
                 rows[n],
-                text(same[n]),
+                checksum_text(same[n]),
                 c.checksums.rows,
                 receipt.attempt,
                 tuple(places[n].values()),
@@ -270,7 +272,7 @@ class KafkaAudit:
             for name in schema.names:
                 if name.startswith(HEADER):
                     columns[name] = [headers[name.removeprefix(HEADER)] for _, headers, _ in batch]
-            hashes = row_hashes(pa.RecordBatch.from_pydict(columns, schema))
+            hashes = hash_rows(pa.RecordBatch.from_pydict(columns, schema))
         except (KeyError, pa.ArrowException) as error:
             raise _altered(window, error) from None
         _, _, topics, partitions, offsets, _ = zip(*(o for o, _, _ in batch), strict=True)
@@ -287,15 +289,17 @@ class KafkaAudit:
             "window": lambda _: window.key.encode(),
         }
         try:
-            values = [LOADS(message.value() or b"") for _, _, message in batch]
+            values = [load_json(message.value() or b"") for _, _, message in batch]
             columns = {
-                f.name: pa.array([back(value[f.name], f.type) for value in values], f.type)
+                f.name: pa.array(
+                    [from_json_value(value[f.name], f.type) for value in values], f.type
+                )
                 for f in schema
             }
             for name, column in self.metadata.items():
                 say = said.get(name, lambda seen, column=column: seen[1][column])
                 columns[column] = pa.array(
-                    [back_from_header(say(seen), TYPES[name]) for seen in batch], TYPES[name]
+                    [from_header(say(seen), TYPES[name]) for seen in batch], TYPES[name]
                 )
         except (ValueError, TypeError, KeyError, ArithmeticError, pa.ArrowException) as error:
             raise _altered(window, error) from None

@@ -28,14 +28,14 @@ import pyarrow.compute as pc
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Window
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.schema.calendar import WHAT, without_text
+from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR, find_outside_calendar
 from windrow.ingest.schema.metadata_arrays import columns
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.sinks.kafka.partitioners import PARTITION
 from windrow.ingest.sinks.kafka.registry_serializer import Misfit, RegistrySerializer
-from windrow.ingest.sinks.kit.columns.json_columns import header_texts, objects
-from windrow.ingest.sinks.kit.columns.text_concat import joined
+from windrow.ingest.sinks.kit.columns.json_columns import header_texts, json_objects
+from windrow.ingest.sinks.kit.columns.text_concat import concat_texts
 
 ORIGIN = "windrow.origin"
 
@@ -57,7 +57,7 @@ class Origin(NamedTuple):
 def origins(messages: pa.RecordBatch, window: Window) -> pa.Array:
     """Makes the header's content for the messages that rows of a window came from."""
     (stamps,) = columns(["timestamp"], messages, "")
-    return joined(
+    return concat_texts(
         f"{window.pipeline}/{window.key}/",
         _text(messages["topic"]),
         "/",
@@ -123,7 +123,7 @@ class PlainSerializer(msgspec.Struct, frozen=True):
     def encoded(self, batch: pa.RecordBatch) -> pa.Array:
         """Returns the bytes of each row; null only where the column of `string` or `raw` is."""
         if self.format == "json":
-            return objects({name: batch[name] for name in self.columns}).cast(pa.binary())
+            return json_objects({name: batch[name] for name in self.columns}).cast(pa.binary())
         return header_texts(batch[self.columns[0]])
 
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
@@ -141,8 +141,8 @@ def _without_text(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: boo
         for name in columns
         if not (numbers and pa.types.is_timestamp(batch[name].type))
     }
-    found = without_text(texts)
-    return None if found is None else (found[0], f"column {found[1]} {WHAT}")
+    found = find_outside_calendar(texts)
+    return None if found is None else (found[0], f"column {found[1]} {OUTSIDE_CALENDAR}")
 
 
 Serializer = PlainSerializer | RegistrySerializer

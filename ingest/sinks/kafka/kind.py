@@ -351,7 +351,7 @@ class KafkaSection(OnClusterSection):
         from windrow.ingest.sinks.kafka.encoder import PlainSerializer
         from windrow.ingest.sinks.kafka.sink import KafkaSink
         from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
-        from windrow.ingest.sinks.kit.files.filesystem import normalized
+        from windrow.ingest.sinks.kit.files.filesystem import normalize_place
 
         if self.bootstrap_servers is None:
             raise SpecError(
@@ -369,7 +369,7 @@ class KafkaSection(OnClusterSection):
         options = Options(
             topics=self.topics or (str(self.topic),),
             control=self.control,
-            staging=normalized(absolute(self.staging, folder)),
+            staging=normalize_place(absolute(self.staging, folder)),
             topic_column=self.topic_column,
             value=_serializer("value", self.value, self.value.columns or ()),
             key=(

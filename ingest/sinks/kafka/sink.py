@@ -61,7 +61,7 @@ from windrow.ingest.sinks.kafka.work import (
     no_other_generation,
     refuse_out_of_order,
 )
-from windrow.ingest.sinks.kit.commit.commit_loop import Found, outcome_for, run_commit_loop
+from windrow.ingest.sinks.kit.commit.commit_loop import AlreadyWritten, outcome_for, run_commit_loop
 from windrow.ingest.sinks.kit.commit.sweep import cutoff_of
 from windrow.ingest.sinks.kit.commit.table_store import Unanswered, Written
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
@@ -234,7 +234,7 @@ class KafkaSink(KafkaTable):
 
     def _publish_part(
         self, work: WindowWork, target: PublishTarget, part: Part
-    ) -> Found[bool] | Written | Unanswered:
+    ) -> AlreadyWritten[bool] | Written | Unanswered:
         def check(state: KafkaState) -> bool | None:
             committed = check_window(self.identity, work, state.control)
             return (

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.plan import Split, Window
-from windrow.ingest.schema.checksum import checksum, checksums, text
+from windrow.ingest.schema.checksum import checksum, checksum_text, checksums
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.partitioners import PARTITION, PartitionFunction
 from windrow.ingest.sinks.kit.files.file_stager import FileStager, GrowingFile, RowLayout
@@ -70,7 +70,9 @@ class ArrowWriter:
         self._writer.close()
 
     def describe(self, path: str, size: int, rows: int) -> StagedMessages:
-        return StagedMessages(path, size, rows, text(self.same), text(self._whole))
+        return StagedMessages(
+            path, size, rows, checksum_text(self.same), checksum_text(self._whole)
+        )
 
 
 class KafkaStager(FileStager[StagedMessages]):
@@ -209,7 +211,7 @@ class StagedMessageFiles:
                     yield batch
         except (OSError, pa.ArrowException) as error:
             raise self._unusable(file, f"can't be read: {type(error).__name__}") from error
-        if text(whole) != file.whole:
+        if checksum_text(whole) != file.whole:
             raise self._unusable(file, "is damaged: it isn't what was written")
 
     def _unusable(self, file: StagedMessages, why: str) -> RefusedError:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.schema.checksum import Hashes, row_hashes
+from windrow.ingest.schema.checksum import Hashes, hash_rows
 from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.kit.columns.merging import MergeColumns
-from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, evolution
+from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, plan_evolution
 from windrow.ingest.sinks.kit.columns.table_columns import refuse_unstorable
 from windrow.ingest.sinks.postgres.names import name_problems
 
@@ -89,7 +89,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 
 def evolution_of(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> Evolution:
     """Works out how a table takes rows with the wanted columns (`schema_evolution`)."""
-    return evolution(current, wanted, evolve, shape)
+    return plan_evolution(current, wanted, evolve, shape)
 
 
 def shape(field: pa.Field) -> str:
@@ -124,12 +124,12 @@ class KeyedColumns(MergeColumns, frozen=True):
         Rows and tombstones are stored with their hash, which a later change of the key subtracts
         from the table's checksum.
         """
-        hashes = row_hashes(
+        hashes = hash_rows(
             changes, (UNAVAILABLE.name,) if self.key.marks else (UNAVAILABLE.name, DELETED)
         )
         if self.has_tombstones:
             deletes = changes.column(DELETED)
-            hashes[deletes.to_numpy(zero_copy_only=False)] = row_hashes(
+            hashes[deletes.to_numpy(zero_copy_only=False)] = hash_rows(
                 changes.select(self.tombstone).filter(deletes)
             )
         return hashes

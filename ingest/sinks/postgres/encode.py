@@ -33,9 +33,19 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
 from psycopg.types.json import set_json_loads
 
-from windrow.ingest.schema.calendar import WHAT, RowNumbers, without_text
-from windrow.ingest.sinks.kit.columns.json_columns import LOADS, JsonEncoder, entries_of, quoted
-from windrow.ingest.sinks.kit.columns.text_concat import KIND, ends_of, joined, octets_of
+from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR, RowNumbers, find_outside_calendar
+from windrow.ingest.sinks.kit.columns.json_columns import (
+    JsonEncoder,
+    load_json,
+    map_entries,
+    quote_json_texts,
+)
+from windrow.ingest.sinks.kit.columns.text_concat import (
+    TEXT,
+    concat_texts,
+    value_bytes,
+    value_offsets,
+)
 from windrow.ingest.sinks.postgres.columns import JSON, column_type
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 
@@ -55,27 +65,27 @@ def _leaf(array: pa.Array) -> pa.Array:
         return _strings(array)
     if pa.types.is_binary(kind):
         return _hexadecimal(array)
-    plain = array.cast(KIND)
+    plain = array.cast(TEXT)
     if pa.types.is_floating(kind):
         return _floats(plain)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return joined('"', plain, '"')
+        return concat_texts('"', plain, '"')
     return plain  # numbers, true and false
 
 
 def _floats(plain: pa.Array) -> pa.Array:
-    odd = pc.is_in(plain, pa.array(list(_ODD), KIND))
+    odd = pc.is_in(plain, pa.array(list(_ODD), TEXT))
     if not pc.any(odd).as_py():
         return plain
-    index = pc.index_in(plain, pa.array(list(_ODD), KIND))
-    return pc.if_else(odd, pa.array(list(_ODD.values()), KIND).take(index), plain)
+    index = pc.index_in(plain, pa.array(list(_ODD), TEXT))
+    return pc.if_else(odd, pa.array(list(_ODD.values()), TEXT).take(index), plain)
 
 
 def _strings(array: pa.Array) -> pa.Array:
-    nul, texts = _with_nul(array), quoted(array)
+    nul, texts = _with_nul(array), quote_json_texts(array)
     if not pc.any(nul).as_py():
         return texts
-    return pc.if_else(nul, joined(f'{{"{_BYTES}":', _hexadecimal(array), "}"), texts)
+    return pc.if_else(nul, concat_texts(f'{{"{_BYTES}":', _hexadecimal(array), "}"), texts)
 
 
 def _with_nul(array: pa.Array) -> pa.Array:
@@ -92,17 +102,17 @@ def json_texts(array: pa.Array) -> pa.Array:
 
 def _hexadecimal(array: pa.Array) -> pa.Array:
     """Encodes bytes as strings that PostgreSQL reads as bytes, a whole column at once."""
-    ends, digits = ends_of(array).astype(np.int64), octets_of(array).data.hex().encode()
+    ends, digits = value_offsets(array).astype(np.int64), value_bytes(array).data.hex().encode()
     valid = array.is_valid().buffers()[1] if array.null_count else None
     places = [valid, pa.py_buffer((ends - ends[0]) * 2), pa.py_buffer(digits)]
-    return joined(r'"\\x', pa.Array.from_buffers(KIND, len(array), places), '"')
+    return concat_texts(r'"\\x', pa.Array.from_buffers(TEXT, len(array), places), '"')
 
 
 # --------------------------------------------------------------------------------------------------
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
-    """Reads a value that `json_columns.LOADS` gives, as pyarrow takes it for the type."""
+    """Reads a value that `json_columns.load_json` gives, as pyarrow takes it for the type."""
     return None if value is None else _reader(kind)(value)
 
 
@@ -114,7 +124,7 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_map(kind):
         return lambda value: [
             (from_json(k, kind.key_type), from_json(v, kind.item_type))
-            for k, v in entries_of(value)
+            for k, v in map_entries(value)
         ]
     if pa.types.is_list(kind):
         return lambda value: [from_json(each, kind.value_type) for each in value]
@@ -192,15 +202,15 @@ def _unstorable(array: pa.Array) -> Iterator[tuple[RowNumbers, str]]:
     """Yields the rows with values that the column can't hold, and the problem."""
     kind = array.type
     if column_type(kind) == JSON:
-        without = without_text({"": array})
+        without = find_outside_calendar({"": array})
         if without is not None:
-            yield without[0], WHAT
+            yield without[0], OUTSIDE_CALENDAR
     elif pa.types.is_list(kind):
         for elements, what in _unstorable(array.flatten()):
             yield np.unique(pc.list_parent_indices(array).take(pa.array(elements)).to_numpy()), what
     elif pa.types.is_string(kind):
         # a look at all bytes at once is far cheaper than one at each text
-        if (octets_of(array) == 0).any():
+        if (value_bytes(array) == 0).any():
             yield from _rows(
                 pc.match_substring(array, "\0"),
                 "holds the character NUL, which no text of PostgreSQL can hold",
@@ -255,7 +265,7 @@ def rows(
         values: of the query's placeholders.
         of: another table to read from.
     """
-    set_json_loads(LOADS, connection)
+    set_json_loads(load_json, connection)
     for name in ("date", "timestamp", "timestamptz"):
         connection.adapters.register_loader(name, _Since1970)
     columns = sql.SQL(", ").join(map(identifier, schema.names))

@@ -34,7 +34,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
 from windrow.ingest.sinks.kit.columns.merging import (
     MergeCounts,
-    kept_by,
+    count_kept_keys,
     refuse_lost_values,
     refuse_missing_keys,
 )
@@ -183,13 +183,17 @@ class Merge:
         """Counts the keys with a later row of a window that kept values of earlier rows."""
         later = committed_by_key(self.table, self._late)
         return sum(
-            keys for key, keys in self._late.items() if key in later and kept_by(later[key].receipt)
+            keys
+            for key, keys in self._late.items()
+            if key in later and count_kept_keys(later[key].receipt)
         )
 
     def kept_later(self) -> int:
         """Counts the keys of which later windows kept values of earlier rows."""
         later = [key for key in self.table.committed() if key > self._key]
-        return sum(kept_by(one.receipt) for one in committed_by_key(self.table, later).values())
+        return sum(
+            count_kept_keys(one.receipt) for one in committed_by_key(self.table, later).values()
+        )
 
     def partial_changes(self) -> int:
         """Counts the changes that leave columns alone."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from windrow.ingest.errors import counted
-from windrow.ingest.sinks.kit.columns.sql_names import quoted
+from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier
 
 LONGEST = 63
 """The most bytes of a name. PostgreSQL cuts a longer one, and says so only in a notice."""
@@ -35,7 +35,7 @@ class TableName(msgspec.Struct, frozen=True):
     @property
     def quoted(self) -> str:
         """The name as an SQL identifier."""
-        return f"{quoted(self.schema)}.{quoted(self.table)}"
+        return f"{quote_identifier(self.schema)}.{quote_identifier(self.table)}"
 
 
 def table_name(text: str) -> TableName:

@@ -30,7 +30,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.table_columns import whole_schema
+from windrow.ingest.sinks.kit.columns.table_columns import table_schema
 from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
     TableChange,
@@ -39,7 +39,7 @@ from windrow.ingest.sinks.kit.commit.table_store import (
 )
 from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 from windrow.ingest.sinks.kit.files.file_stager import DeadLetterLayout, Layout
-from windrow.ingest.sinks.kit.files.filesystem import ListedFile, millis
+from windrow.ingest.sinks.kit.files.filesystem import ListedFile, epoch_millis
 from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 from windrow.ingest.sinks.postgres import catalog, server
 from windrow.ingest.sinks.postgres.catalog import (
@@ -110,8 +110,8 @@ class PostgresStore:
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
         if self.keyed is None:
-            return whole_schema(rows, self.metadata)
-        whole = whole_schema(rows.append(HASH), self.metadata)
+            return table_schema(rows, self.metadata)
+        whole = table_schema(rows.append(HASH), self.metadata)
         return whole.with_metadata(self.keyed.key_properties)
 
     def check_write(self) -> None:
@@ -185,7 +185,7 @@ class PostgresState(BoundTable):
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
         """All old files: a commit copies rows out, and is refused if its files are gone."""
-        old = {file.path: at for file in listed if (at := millis(file.modified)) <= cutoff}
+        old = {file.path: at for file in listed if (at := epoch_millis(file.modified)) <= cutoff}
         return dict(sorted(old.items()))
 
     def put(self, change: TableChange) -> Answer:

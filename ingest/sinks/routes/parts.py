@@ -16,7 +16,7 @@ from windrow.ingest.model.receipt import (
     SplitCounts,
     Staged,
 )
-from windrow.ingest.schema.checksum import text
+from windrow.ingest.schema.checksum import checksum_text
 
 Range: TypeAlias = tuple[str, int, int, int]
 
@@ -100,7 +100,7 @@ def expected(
     for had in before.routed if before is not None and receipt.dead_replay is not None else ():
         if had.table == table:
             rows, checksum = rows + had.rows, checksum + int(had.checksum, 16)
-    return Routed(table, rows, text(checksum))
+    return Routed(table, rows, checksum_text(checksum))
 
 
 def emptied(receipt: Receipt, generation: int) -> Receipt:
@@ -119,7 +119,7 @@ def emptied(receipt: Receipt, generation: int) -> Receipt:
 def routed(table: str, receipt: Receipt) -> Routed:
     """A table's entry in the window's receipt."""
     checksum = sum(int(s.checksums.rows, 16) for s in receipt.splits)
-    return Routed(table, receipt.counts.rows, text(checksum))
+    return Routed(table, receipt.counts.rows, checksum_text(checksum))
 
 
 def _counts(whole: SplitCounts, part: TableRows | None, base: SplitCounts | None) -> SplitCounts:
@@ -138,7 +138,7 @@ def _counts(whole: SplitCounts, part: TableRows | None, base: SplitCounts | None
         filtered=whole.filtered + whole.valid - messages,
         rows=rows,
         rows_staged=rows,
-        checksums=Checksums(text(checksum), whole.checksums.dead),
+        checksums=Checksums(checksum_text(checksum), whole.checksums.dead),
     )
 
 

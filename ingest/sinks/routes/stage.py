@@ -16,7 +16,7 @@ from windrow.ingest.errors import SpecError, UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staging
 from windrow.ingest.ports.sink import CheckingStager, Stager, StagerFactory
-from windrow.ingest.schema.checksum import text
+from windrow.ingest.schema.checksum import checksum_text
 from windrow.ingest.schema.messages import last_values
 from windrow.ingest.sinks.routes.parts import TableRows
 
@@ -192,7 +192,7 @@ class RoutedStager:
             for (name, _), staging, messages in zip(self._tables, done, self._messages, strict=True)
             if staging.rows
         ]
-        whole = text(sum(int(staging.checksum, 16) for staging in done))
+        whole = checksum_text(sum(int(staging.checksum, 16) for staging in done))
         return Staging(
             sum(staging.rows for staging in done),
             whole,

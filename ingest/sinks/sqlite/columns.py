@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.sinks.kit.columns.json_columns import LOADS, back, json_texts
-from windrow.ingest.sinks.kit.columns.text_concat import KIND, joined
+from windrow.ingest.sinks.kit.columns.json_columns import from_json_value, json_texts, load_json
+from windrow.ingest.sinks.kit.columns.text_concat import TEXT, concat_texts
 
 _NATIVE = (
     (pa.types.is_signed_integer, "INTEGER"),
@@ -74,16 +74,16 @@ def _numbers(array: pa.Array) -> list[Any]:
 
 def _texts(array: pa.Array) -> pa.Array:
     if pa.types.is_nested(array.type):
-        return pc.if_else(array.is_valid(), json_texts(array).cast(KIND), pa.scalar(None, KIND))
+        return pc.if_else(array.is_valid(), json_texts(array).cast(TEXT), pa.scalar(None, TEXT))
     if pa.types.is_timestamp(array.type) and array.type.tz is not None:
         # Arrow is slow to write the Z
-        return joined(array.view(pa.timestamp("us")).cast(KIND), "Z")
-    texts = array.cast(KIND)
+        return concat_texts(array.view(pa.timestamp("us")).cast(TEXT), "Z")
+    texts = array.cast(TEXT)
     if not pa.types.is_decimal(array.type):
         return texts
     odd = pc.fill_null(pc.match_substring(texts, "E"), fill_value=False)  # as 1E-9
     plain = [f"{Decimal(text):f}" for text in texts.filter(odd).to_pylist()]
-    return pc.replace_with_mask(texts, odd, pa.array(plain, KIND))
+    return pc.replace_with_mask(texts, odd, pa.array(plain, TEXT))
 
 
 def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, place: str) -> pa.RecordBatch:
@@ -112,7 +112,9 @@ def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, place: str) -> 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_nested(kind):
-        return pa.array([None if v is None else back(LOADS(v), kind) for v in values], kind)
+        return pa.array(
+            [None if v is None else from_json_value(load_json(v), kind) for v in values], kind
+        )
     if pa.types.is_floating(kind):
         return pa.array([None if v is None else float(v) for v in values], pa.float64()).cast(kind)
     if pa.types.is_boolean(kind):

@@ -25,9 +25,9 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Split, Window, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities, Unreadable
-from windrow.ingest.sinks.kit.columns.schema_evolution import new_columns
-from windrow.ingest.sinks.kit.columns.sql_names import quoted
-from windrow.ingest.sinks.kit.columns.table_columns import refuse_unstorable, whole_schema
+from windrow.ingest.sinks.kit.columns.schema_evolution import add_new_columns
+from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier
+from windrow.ingest.sinks.kit.columns.table_columns import refuse_unstorable, table_schema
 from windrow.ingest.sinks.kit.commit.stored_receipts import ReceiptRow, range_texts, row_digest
 from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
@@ -37,15 +37,21 @@ from windrow.ingest.sinks.kit.commit.table_store import (
     Written,
 )
 from windrow.ingest.sinks.kit.files.file_stager import GrowingFile, Layout, TextStager
-from windrow.ingest.sinks.kit.files.filesystem import ListedFile, Place, is_same, millis, normalized
+from windrow.ingest.sinks.kit.files.filesystem import (
+    ListedFile,
+    Place,
+    epoch_millis,
+    is_same_place,
+    normalize_place,
+)
 from windrow.ingest.sinks.kit.files.parquet_files import (
     BATCH_BYTES,
     BATCH_ROWS,
     ParquetRowWriter,
-    batches_of,
+    read_batches,
 )
 from windrow.ingest.sinks.kit.files.staged_files import (
-    DATA,
+    DATA_FOLDER,
     RowFile,
     StagedFiles,
     refuse_gone,
@@ -155,15 +161,15 @@ class SqliteStore:
     """The seconds that a transaction waits for another one."""
 
     def __init__(self, path: str, table: str, metadata: Mapping[str, str] = DEFAULT) -> None:
-        self.path, self.table, self.metadata = normalized(path), table, metadata
+        self.path, self.table, self.metadata = normalize_place(path), table, metadata
         self.place = f"{self.path}#{table}"
         self.identity = f"sqlite:{self.path}#{table.lower()}"
         staging = f"{self.path}.staged/{table.lower()}"
-        self.staged = StagedFiles(staging, (DATA,), RowFile, consumed=True)
+        self.staged = StagedFiles(staging, (DATA_FOLDER,), RowFile, consumed=True)
 
     def is_at(self, identity: str) -> bool:
         path, _, table = identity.removeprefix("sqlite:").rpartition("#")
-        return table == self.table.lower() and is_same(path, self.path)
+        return table == self.table.lower() and is_same_place(path, self.path)
 
     def places(self) -> Sequence[str]:
         return [self.staged.uri]
@@ -172,7 +178,7 @@ class SqliteStore:
         refuse_unstorable(rows, self.metadata, lambda kind: declared(kind) is not None, "in SQLite")
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
-        return whole_schema(rows, self.metadata)
+        return table_schema(rows, self.metadata)
 
     def check_write(self) -> None:
         refuse_network(self.path)
@@ -200,9 +206,13 @@ class SqliteStore:
         for own in ("receipts", "offsets", "notes"):
             of_it = "id IN (SELECT id FROM windrow_tables WHERE name = ?)"
             database.execute(f"DELETE FROM windrow_{own} WHERE {of_it}", [self.table])  # noqa: S608
-        name, window, table_id = quoted(self.table), columns.names[-1], uuid.uuid4().hex[:16]
+        name, window, table_id = (
+            quote_identifier(self.table),
+            columns.names[-1],
+            uuid.uuid4().hex[:16],
+        )
         database.execute(f"CREATE TABLE {name} ({', '.join(map(_defined, columns))})")
-        database.execute(f"CREATE INDEX windrow_{table_id} ON {name} ({quoted(window)})")
+        database.execute(f"CREATE INDEX windrow_{table_id} ON {name} ({quote_identifier(window)})")
         row = (
             self.table,
             _FORM,
@@ -338,7 +348,7 @@ class SqliteState:
         self.version, self.owner = int(version), from_json(owner, TableOwner)
         self._store, self._database, self._table_id = store, database, table_id
         self._columns = pa.ipc.read_schema(pa.py_buffer(columns))
-        self._table, self._window = quoted(store.table), quoted(window)
+        self._table, self._window = quote_identifier(store.table), quote_identifier(window)
         self._window_field = self._columns.field(window)
 
     def refuse_changed(self) -> None:
@@ -354,7 +364,7 @@ class SqliteState:
         )
         has = {name for (name,) in self._database.execute(asked, {"table": self._store.table})}
         lost = [
-            f"ALTER TABLE {table} ADD COLUMN {quoted(field.name)} {declared(field.type)}"
+            f"ALTER TABLE {table} ADD COLUMN {quote_identifier(field.name)} {declared(field.type)}"
             for field in self._columns
             if field.name.lower() not in has
         ]
@@ -418,14 +428,16 @@ class SqliteState:
         """Returns None: SQLite would have to count the rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        return new_columns(self._columns, columns, self._store.place).changes
+        return add_new_columns(self._columns, columns, self._store.place).changes
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         read = pa.schema([field for field in self._columns if names is None or field.name in names])
         some, values = _among(self._window, None if window is None else [window.key])
-        asked = f"SELECT {', '.join(map(quoted, read.names))} FROM {self._table} WHERE {some}"  # noqa: S608
+        asked = (
+            f"SELECT {', '.join(map(quote_identifier, read.names))} FROM {self._table} WHERE {some}"  # noqa: S608
+        )
         # from the size of each batch follows how many rows the next one may have
         found, count = self._database.execute(asked, values), 64
         while rows := found.fetchmany(count):
@@ -434,7 +446,7 @@ class SqliteState:
             count = max(1, min(BATCH_ROWS, BATCH_BYTES * len(rows) // max(batch.nbytes, 1)))
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        return {file.path: at for file in listed if (at := millis(file.modified)) <= cutoff}
+        return {file.path: at for file in listed if (at := epoch_millis(file.modified)) <= cutoff}
 
     def put(self, change: TableChange) -> Answer:
         execute, version = self._database.execute, self.version + 1
@@ -489,7 +501,7 @@ class SqliteState:
             self._database.execute("COMMIT")
 
     def _take_columns(self, columns: pa.Schema) -> None:
-        after = new_columns(self._columns, columns, self._store.place).columns
+        after = add_new_columns(self._columns, columns, self._store.place).columns
         for field in list(after)[len(self._columns) :]:
             self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_defined(field)}")
         content = after.serialize().to_pybytes()
@@ -518,9 +530,9 @@ class SqliteState:
         before, others = self._database.execute(*counts).fetchone()
         if replaces:
             self._database.execute(f"DELETE FROM {table} WHERE {window} = ?", [key])  # noqa: S608
-        for batch in (batch for file in files for batch in batches_of(place, file.path)):
+        for batch in (batch for file in files for batch in read_batches(place, file.path)):
             rows = batch.append_column(self._window_field, pa.repeat(key, batch.num_rows))
-            names = ", ".join(map(quoted, rows.schema.names))
+            names = ", ".join(map(quote_identifier, rows.schema.names))
             marks = ", ".join("?" * rows.num_columns)
             put = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
             self._database.executemany(put, driver_rows(rows))
@@ -557,7 +569,8 @@ def _has(database: sqlite3.Connection, name: str) -> bool:
 
 
 def _defined(field: pa.Field) -> str:
-    return f"{quoted(field.name)} {declared(field.type)}{'' if field.nullable else ' NOT NULL'}"
+    constraint = "" if field.nullable else " NOT NULL"
+    return f"{quote_identifier(field.name)} {declared(field.type)}{constraint}"
 
 
 # --------------------------------------------------------------------------------------------------

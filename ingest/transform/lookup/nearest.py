@@ -25,7 +25,7 @@ from windrow.ingest.model.lookup import LookedUp
 from windrow.ingest.ports.decoder import Decoded, Refusal
 from windrow.ingest.ports.lookup import MOST_BYTES, SearchedSource
 from windrow.ingest.ports.transform import Apply
-from windrow.ingest.schema.checksum import checksum, text
+from windrow.ingest.schema.checksum import checksum, checksum_text
 from windrow.ingest.transform.lookup.step import Lookup, LookupStep
 
 _Array: TypeAlias = npt.NDArray[Any]
@@ -97,7 +97,7 @@ class _Search(LookupStep):
         ends = pa.array(np.append(0, np.cumsum(hit * top_k)), pa.int32())
         answers = pa.ListArray.from_arrays(ends, structs, type=kind, mask=pa.array(~hit))
         pairs = pa.RecordBatch.from_arrays([column, answers], ["key", lookup.into])
-        answered = text(checksum(pairs.filter(pa.array(hit))))
+        answered = checksum_text(checksum(pairs.filter(pa.array(hit))))
         counts = int(hit.sum()), int(hit.sum()), 0, 0
         counted = LookedUp(lookup.name, *counts, began, datetime.now(UTC), answered)
         unfit = np.asarray(column.is_valid()) & ~hit & (top_k > 0)

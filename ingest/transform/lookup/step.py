@@ -27,7 +27,7 @@ from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask, LookupSource, version_of
 from windrow.ingest.ports.transform import Apply, Transform
-from windrow.ingest.schema.checksum import checksum, text
+from windrow.ingest.schema.checksum import checksum, checksum_text
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.transform.step_rows import Asked, answerable, marked, unavailable_rows
 
@@ -312,7 +312,7 @@ class _ByKey(LookupStep):
         Returns what was asked, and the numbers of keys that have several rows.
         """
         if not new.height:
-            return LookedUp(self._lookup.name, 0, 0, 0, 0, None, None, text(0)), _NONE
+            return LookedUp(self._lookup.name, 0, 0, 0, 0, None, None, checksum_text(0)), _NONE
         began, keys = datetime.now(UTC), new.to_arrow().cast(self._key_types())
         source, types = self._lookup.source, self._rows.schema
         answers = checked_answer(source, ask(keys), Answers)
@@ -346,7 +346,7 @@ class _ByKey(LookupStep):
         at, self._row_of = pa.array(added, mask=added < 0), row_of
         taken = {to: _one(self._rows[of].take(at)) for of, to in self._lookup.take}
         asked = {f"key:{of}": _one(keys[of]) for of in self._keys}
-        answered = text(checksum(pa.RecordBatch.from_pydict(asked | taken)))
+        answered = checksum_text(checksum(pa.RecordBatch.from_pydict(asked | taken)))
         name, requests = self._lookup.name, answers.requests
         return LookedUp(name, new.height, 0, 0, requests, began, ended, answered), several
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.staged_files import DATA
+from windrow.ingest.sinks.kit.files.staged_files import DATA_FOLDER
 
 
 def delta_pieces(uri: str) -> list[pa.Table]:
@@ -27,4 +27,4 @@ def delta_pieces(uri: str) -> list[pa.Table]:
 
 def staged_paths(uri: str) -> set[Path]:
     """All staged Parquet files under a table, committed or not, and those that are still drafts."""
-    return set((Path(uri) / DATA).rglob("*.parquet*"))
+    return set((Path(uri) / DATA_FOLDER).rglob("*.parquet*"))

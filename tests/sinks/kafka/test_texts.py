@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.ingest.sinks.kit.columns.json_columns import (
-    LOADS,
-    back,
-    back_from_header,
+    from_header,
+    from_json_value,
     header_texts,
-    objects,
+    json_objects,
+    load_json,
 )
 
 MOMENTS = [
@@ -80,12 +80,12 @@ def test_every_type_comes_back(cut: int) -> None:
     it was; also cut out of a longer one.
     """
     columns = {name: column.slice(cut) for name, column in COLUMNS.items()}
-    texts = objects(columns).to_pylist()
+    texts = json_objects(columns).to_pylist()
     for text in texts:
         assert list(json.loads(text)) == list(COLUMNS)
     for name, column in columns.items():
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        again = pa.array([back(LOADS(text)[name], kind) for text in texts], kind)
+        again = pa.array([from_json_value(load_json(text)[name], kind) for text in texts], kind)
         assert str(again.to_pylist()) == str(column.to_pylist()), name
 
 
@@ -100,19 +100,19 @@ def test_an_instant_is_the_calendars(moments: list[int | None]) -> None:
     """Instants of all years are written as NumPy writes them."""
     column = pa.array(moments, pa.timestamp("us"))
     wanted = [None if moment is None else str(np.datetime64(moment, "us")) for moment in moments]
-    assert [json.loads(text)["t"] for text in objects({"t": column}).to_pylist()] == wanted
+    assert [json.loads(text)["t"] for text in json_objects({"t": column}).to_pylist()] == wanted
     zoned = [None if moment is None else f"{moment}Z" for moment in wanted]
     assert [
         json.loads(text)["t"]
-        for text in objects({"t": column.cast(pa.timestamp("us", "UTC"))}).to_pylist()
+        for text in json_objects({"t": column.cast(pa.timestamp("us", "UTC"))}).to_pylist()
     ] == zoned
 
 
 def test_what_is_not_a_number_is_a_text() -> None:
     """NaN is written as a text, because JSON has none, and read back."""
-    (text,) = objects({"f": pa.array([float("nan")])}).to_pylist()
+    (text,) = json_objects({"f": pa.array([float("nan")])}).to_pylist()
     assert text == '{"f":"NaN"}'
-    assert str(back(LOADS(text)["f"], pa.float64())) == "nan"
+    assert str(from_json_value(load_json(text)["f"], pa.float64())) == "nan"
 
 
 def test_headers_have_texts_and_bytes_as_they_are() -> None:
@@ -122,7 +122,7 @@ def test_headers_have_texts_and_bytes_as_they_are() -> None:
     assert header_texts(pa.array([MOMENTS[1]], pa.timestamp("us", "UTC"))).to_pylist() == [
         b"1767225600000"
     ]
-    assert back_from_header(b"1767225600000", pa.timestamp("us", "UTC")) == datetime(
+    assert from_header(b"1767225600000", pa.timestamp("us", "UTC")) == datetime(
         2026, 1, 1, tzinfo=UTC
     )
     assert header_texts(pa.array([7])).to_pylist() == [b"7"]

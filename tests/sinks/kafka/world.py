@@ -20,7 +20,7 @@ from windrow.ingest.sinks.kafka.control_topic import arrived
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kinds import delta_dead_letters
-from windrow.ingest.sinks.kit.columns.json_columns import LOADS, back, back_from_header
+from windrow.ingest.sinks.kit.columns.json_columns import from_header, from_json_value, load_json
 from windrow.ingest.testing.contracts.windows import ROWS
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
@@ -108,14 +108,14 @@ def header(message: ck.Message, name: str) -> bytes | None:
 
 def row_of(sink: Any, message: ck.Message) -> dict[str, Any]:
     """Turns a message into its row."""
-    value, (place, time) = LOADS(message.value() or b"{}"), origin_of(message)
-    row = {field.name: back(value[field.name], field.type) for field in sink.schema}
+    value, (place, time) = load_json(message.value() or b"{}"), origin_of(message)
+    row = {field.name: from_json_value(value[field.name], field.type) for field in sink.schema}
     said: dict[str, Any] = dict(zip(("topic", "partition", "offset"), place, strict=True))
-    said["timestamp"] = back_from_header(time.encode() or None, TYPES["timestamp"])
+    said["timestamp"] = from_header(time.encode() or None, TYPES["timestamp"])
     said["window"] = _origin(message)[1]
     for name, column in sink.metadata.items():
         row[column] = (
-            said[name] if name in said else back_from_header(header(message, column), TYPES[name])
+            said[name] if name in said else from_header(header(message, column), TYPES[name])
         )
     return row
 

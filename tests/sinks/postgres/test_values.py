@@ -18,7 +18,7 @@ from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import SpecError, UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.kit.columns.sql_names import quoted
+from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier
 from windrow.ingest.sinks.postgres.names import TableName, table_name
 from windrow.ingest.testing.contracts.windows import commit_rows, messages, plan
 
@@ -125,7 +125,7 @@ def test_names_of_any_kind(sink_of: Any) -> None:
     schema = pa.schema([pa.field(name, pa.int64()) for name in NAMES])
     sink = sink_of(schema, table='"; DROP {} %s.Ta"ble \'x')
     with psycopg.connect(sink.place.url.text) as connection:
-        connection.execute(f"CREATE SCHEMA {quoted(sink.place.name.schema)}")
+        connection.execute(f"CREATE SCHEMA {quote_identifier(sink.place.name.schema)}")
     rows = pa.RecordBatch.from_arrays([pa.array([1, 2])] * len(NAMES), schema=schema)
     made = commit_rows(sink, rows)
     back = summed(made.splits, sink.audit().contents(made.window), DEFAULT)

@@ -23,27 +23,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.kit.columns.text_concat import KIND, instants, joined, octets_of
+from windrow.ingest.sinks.kit.columns.text_concat import TEXT, concat_texts, instants, value_bytes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPED = r'["\\\x00-\x1f]'
 _BLANK, _QUOTE, _BACKSLASH = b' "\\'
-_NULL, _NOTHING = pa.scalar("null", KIND), pa.scalar(None, KIND)
+_NULL, _NOTHING = pa.scalar("null", TEXT), pa.scalar(None, TEXT)
 
 
-def quoted(column: pa.Array) -> pa.Array:
+def quote_json_texts(column: pa.Array) -> pa.Array:
     """Encodes texts as JSON strings; a null stays null."""
-    plain = joined('"', column, '"')
+    plain = concat_texts('"', column, '"')
     if not _may_be_odd(column):
         return plain
     odd = pc.match_substring_regex(column, _ESCAPED)
     escaped = [json.dumps(text, ensure_ascii=False) for text in column.filter(odd).to_pylist()]
-    return pc.replace_with_mask(plain, pc.fill_null(odd, fill_value=False), pa.array(escaped, KIND))
+    return pc.replace_with_mask(plain, pc.fill_null(odd, fill_value=False), pa.array(escaped, TEXT))
 
 
 def _may_be_odd(column: pa.Array) -> bool:
     """Returns whether any byte has to be escaped: far cheaper than a look at each text."""
-    octets = octets_of(column)
+    octets = value_bytes(column)
     return bool((octets < _BLANK).any() or (octets == _QUOTE).any() or (octets == _BACKSLASH).any())
 
 
@@ -85,7 +85,7 @@ class JsonEncoder(msgspec.Struct, frozen=True):
                 f"{',' if i else ''}{json.dumps(field.name, ensure_ascii=False)}:",
                 self.texts(array.field(i)),
             ]
-        return pc.if_else(array.is_valid(), joined(*parts, "}"), _NOTHING)
+        return pc.if_else(array.is_valid(), concat_texts(*parts, "}"), _NOTHING)
 
     def _maps(self, array: pa.Array) -> pa.Array:
         kind, valid = array.type, array.is_valid()
@@ -98,10 +98,10 @@ class JsonEncoder(msgspec.Struct, frozen=True):
         )
         inner = entries.filter(valid).flatten()
         keys, values = self.texts(inner.field("key")), self.texts(inner.field("value"))
-        pairs = _lists(joined('{"key":', keys, ',"value":', values, "}"), lengths, valid)
+        pairs = _lists(concat_texts('{"key":', keys, ',"value":', values, "}"), lengths, valid)
         if not pa.types.is_string(kind.key_type):
             return pairs
-        objects = _lists(joined(keys, ":", values), lengths, valid, "{", "}")
+        objects = _lists(concat_texts(keys, ":", values), lengths, valid, "{", "}")
         odd = self._with_odd_keys(inner.field("key"), lengths.to_numpy())
         return pc.if_else(pa.array(odd), pairs, objects) if odd.any() else objects
 
@@ -126,11 +126,11 @@ def _lists(
 ) -> pa.Array:
     ends = np.concatenate([[0], np.cumsum(pc.fill_null(lengths, 0).to_numpy().astype(np.int64))])
     lists = pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), elements)
-    inside = pc.binary_join(lists, pa.scalar(",", KIND))
-    return pc.if_else(valid, joined(begin, inside, end), _NOTHING)
+    inside = pc.binary_join(lists, pa.scalar(",", TEXT))
+    return pc.if_else(valid, concat_texts(begin, inside, end), _NOTHING)
 
 
-def entries_of(value: Mapping[str, Any] | list[Mapping[str, Any]]) -> Iterable[tuple[Any, Any]]:
+def map_entries(value: Mapping[str, Any] | list[Mapping[str, Any]]) -> Iterable[tuple[Any, Any]]:
     """The keys and values of a map, from its JSON."""
     return (
         value.items()
@@ -142,7 +142,7 @@ def entries_of(value: Mapping[str, Any] | list[Mapping[str, Any]]) -> Iterable[t
 # ----------------------------------------------------------------- as messages and SQLite have it
 
 
-def objects(columns: Mapping[str, pa.Array]) -> pa.Array:
+def json_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
     """Writes each row as a JSON object, with all columns as members in their order."""
     if not columns:
         return pa.array([], pa.string())
@@ -152,7 +152,7 @@ def objects(columns: Mapping[str, pa.Array]) -> pa.Array:
             f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:",
             json_texts(column),
         ]
-    return joined(*pieces, "}")
+    return concat_texts(*pieces, "}")
 
 
 def json_texts(column: pa.Array) -> pa.Array:
@@ -189,14 +189,14 @@ def _texts(column: pa.Array) -> pa.Array:
     """Writes each value as JSON; a null stays null."""
     if not pa.types.is_nested(column.type):
         return _leaf(column)
-    return pc.if_else(column.is_valid(), _NESTED.texts(column), pa.scalar(None, KIND))
+    return pc.if_else(column.is_valid(), _NESTED.texts(column), pa.scalar(None, TEXT))
 
 
 def _leaf(column: pa.Array) -> pa.Array:
     return next(way for fits, way in _WAYS if fits(column.type))(column)
 
 
-_NESTED = JsonEncoder(lambda column: _leaf(_plain(column)).cast(KIND))
+_NESTED = JsonEncoder(lambda column: _leaf(_plain(column)).cast(TEXT))
 
 
 def _number(column: pa.Array) -> pa.Array:
@@ -224,7 +224,7 @@ def _real(column: pa.Array) -> pa.Array:
 
 
 def _quoted(column: pa.Array) -> pa.Array:
-    return joined('"', column, '"')
+    return concat_texts('"', column, '"')
 
 
 def _bytes(column: pa.Array) -> pa.Array:
@@ -246,11 +246,11 @@ def _instant(column: pa.Array) -> pa.Array:
     found = instants(moments, '"', '"' if column.type.tz is None else 'Z"')
     if not column.null_count:
         return found
-    return pc.if_else(column.is_valid(), found, pa.scalar(None, KIND))
+    return pc.if_else(column.is_valid(), found, pa.scalar(None, TEXT))
 
 
 _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = (
-    (pa.types.is_string, quoted),
+    (pa.types.is_string, quote_json_texts),
     (pa.types.is_integer, _number),
     (pa.types.is_floating, _real),
     (pa.types.is_boolean, _flag),
@@ -264,8 +264,8 @@ _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Arr
 )
 
 
-def back(value: Any, kind: pa.DataType) -> Any:
-    """Turns a value that `LOADS` read into one that Arrow takes for a type.
+def from_json_value(value: Any, kind: pa.DataType) -> Any:
+    """Turns a value that `load_json` read into one that Arrow takes for a type.
 
     Raises:
         ValueError, TypeError, KeyError, ArithmeticError: the value isn't of the type.
@@ -273,15 +273,18 @@ def back(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return [(back(k, kind.key_type), back(v, kind.item_type)) for k, v in entries_of(value)]
+        return [
+            (from_json_value(k, kind.key_type), from_json_value(v, kind.item_type))
+            for k, v in map_entries(value)
+        ]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return [back(v, kind.value_type) for v in value]
+        return [from_json_value(v, kind.value_type) for v in value]
     if pa.types.is_struct(kind):
-        return {field.name: back(value[field.name], field.type) for field in kind}
+        return {field.name: from_json_value(value[field.name], field.type) for field in kind}
     return next((way(value) for fits, way in _BACK if fits(kind)), value)
 
 
-def back_from_header(content: bytes | None, kind: pa.DataType) -> Any:
+def from_header(content: bytes | None, kind: pa.DataType) -> Any:
     """Turns the content of a header into a value that Arrow takes for a type.
 
     Raises:
@@ -294,10 +297,10 @@ def back_from_header(content: bytes | None, kind: pa.DataType) -> Any:
         return text
     if pa.types.is_timestamp(kind):
         return _EPOCH + timedelta(milliseconds=int(text))
-    return back(LOADS(text), kind)
+    return from_json_value(load_json(text), kind)
 
 
-LOADS: Callable[[str | bytes], Any] = partial(json.loads, parse_float=Decimal)
+load_json: Callable[[str | bytes], Any] = partial(json.loads, parse_float=Decimal)
 """Reads JSON; a number that isn't an integer keeps all of its digits."""
 
 _BACK: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]]] = (

@@ -8,7 +8,7 @@ import msgspec
 
 from windrow.ingest.errors import RefusedError, counted
 from windrow.ingest.model.receipt import Changed, Merged, Receipt, Tombstones
-from windrow.ingest.schema.checksum import text
+from windrow.ingest.schema.checksum import checksum_text
 from windrow.ingest.schema.primary_key import PrimaryKey
 
 
@@ -69,8 +69,8 @@ class MergeCounts(msgspec.Struct):
         return (
             done.rows_added + self.rows_added,
             done.rows_removed + self.rows_removed,
-            text(int(done.added, 16) + self.added),
-            text(int(done.removed, 16) + self.removed),
+            checksum_text(int(done.added, 16) + self.added),
+            checksum_text(int(done.removed, 16) + self.removed),
         )
 
 
@@ -91,7 +91,7 @@ def refuse_missing_keys(window: str, keys: int) -> None:
         )
 
 
-def kept_by(receipt: Receipt) -> int:
+def count_kept_keys(receipt: Receipt) -> int:
     """The number of keys whose last change in a window left values as they were.
 
     Those with unknown values are among them: an older window may have been to bring them.

@@ -71,7 +71,7 @@ class Evolution:
         return list(dict.fromkeys([*self.problems, *missing, *narrower]))
 
 
-def evolution(
+def plan_evolution(
     table: pa.Schema,
     wanted: pa.Schema,
     evolve: Evolve,
@@ -110,7 +110,7 @@ def evolution(
     return Evolution(table, wanted, columns, tuple(changes), tuple(filter(None, problems)), shape)
 
 
-def new_columns(
+def add_new_columns(
     table: pa.Schema, wanted: pa.Schema, where: str, *, by_position: bool = False
 ) -> Evolution:
     """Works out the columns of a table that takes new nullable columns and no other change.
@@ -128,7 +128,9 @@ def new_columns(
         SchemaChangedError: names every other difference.
     """
     reasons = {f.name: f"new ({described(f)}), in a table of CSV files" for f in wanted}
-    become = evolution(table, wanted, "add_columns", described, reasons if by_position else None)
+    become = plan_evolution(
+        table, wanted, "add_columns", described, reasons if by_position else None
+    )
     problems = become.differences if by_position else become.problems
     if problems:
         raise SchemaChangedError(

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A name as an SQL identifier, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'

@@ -9,11 +9,11 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.schema.metadata_types import fields, refuse_wrong
+from windrow.ingest.schema.metadata_types import metadata_fields, refuse_wrong
 
 DEAD_FILE = pa.schema(
     [
-        *fields(DEFAULT)[:-1],
+        *metadata_fields(DEFAULT)[:-1],
         pa.field("timestamp_type", pa.string(), nullable=False),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -52,11 +52,11 @@ _SCALARS = (
 def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
     """The columns of a staged file: the rows', then the metadata columns without the window's."""
     return pa.schema(
-        [*(pa.field(f.name, f.type, f.nullable) for f in rows), *fields(metadata)[:-1]]
+        [*(pa.field(f.name, f.type, f.nullable) for f in rows), *metadata_fields(metadata)[:-1]]
     )
 
 
-def whole_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+def table_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
     """The columns of a table that rows are appended to: the rows', then the metadata columns."""
     return file_schema(rows, metadata).append(
         pa.field(metadata["window"], pa.string(), nullable=False)
@@ -110,7 +110,7 @@ def is_scalar(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _SCALARS)
 
 
-def fitted(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+def fit_columns(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     """Converts rows to exactly these columns; one that an older file lacks is null."""
     names = rows.schema.names
     arrays = [

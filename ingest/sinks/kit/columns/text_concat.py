@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.native.calling import Compiled
 
-KIND = pa.large_string()
+TEXT = pa.large_string()
 """The type of all text columns here: the texts of a batch may be longer than 2 GB together."""
 
 _INSTANT = 26
@@ -21,7 +21,7 @@ _INSTANT = 26
 _PASS = Compiled("windrow.ingest.sinks.kit.columns.text_concat_pass")
 
 
-def joined(*parts: pa.Array | str) -> pa.Array:
+def concat_texts(*parts: pa.Array | str) -> pa.Array:
     """Concatenates texts and columns of text row by row; null where one of the columns is.
 
     At least one part is a column, and all columns have one length.
@@ -46,7 +46,7 @@ def joined(*parts: pa.Array | str) -> pa.Array:
     _PASS.join(table, ends, out.ctypes.data)
     del kept
     return pa.Array.from_buffers(
-        KIND, rows, [_present(columns), pa.py_buffer(ends), pa.py_buffer(out)]
+        TEXT, rows, [_present(columns), pa.py_buffer(ends), pa.py_buffer(out)]
     )
 
 
@@ -59,11 +59,11 @@ def instants(micros: npt.NDArray[np.int64], before: str, behind: str) -> pa.Arra
     out, rows = np.tile(row, len(micros)), len(micros)
     _PASS.put_instants(np.ascontiguousarray(micros), len(row), out.ctypes.data + len(before))
     return pa.Array.from_buffers(
-        KIND, rows, [None, pa.py_buffer(np.arange(rows + 1) * len(row)), pa.py_buffer(out)]
+        TEXT, rows, [None, pa.py_buffer(np.arange(rows + 1) * len(row)), pa.py_buffer(out)]
     )
 
 
-def ends_of(column: pa.Array) -> npt.NDArray[Any]:
+def value_offsets(column: pa.Array) -> npt.NDArray[Any]:
     """The offsets of a column of text or bytes: 32 or 64 bits each."""
     width = np.dtype(
         np.int64
@@ -78,9 +78,9 @@ def ends_of(column: pa.Array) -> npt.NDArray[Any]:
     return found
 
 
-def octets_of(column: pa.Array) -> npt.NDArray[np.uint8]:
+def value_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
     """The bytes of all values of a column of text or bytes, also those under a null."""
-    ends, data = ends_of(column), column.buffers()[2]
+    ends, data = value_offsets(column), column.buffers()[2]
     return (
         np.empty(0, np.uint8)
         if data is None
@@ -90,7 +90,7 @@ def octets_of(column: pa.Array) -> npt.NDArray[np.uint8]:
 
 def _row_of(column: pa.Array) -> tuple[tuple[int, int, int], int]:
     """A column's row in the table of parts (`joining_pass`), and its number of bytes."""
-    ends, data = ends_of(column), column.buffers()[2]
+    ends, data = value_offsets(column), column.buffers()[2]
     row = 0 if data is None else data.address, ends.ctypes.data, ends.itemsize
     return row, int(ends[-1]) - int(ends[0])
 

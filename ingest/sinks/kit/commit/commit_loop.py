@@ -67,7 +67,7 @@ class Writable(Protocol[S_co]):
     def writing(self) -> AbstractContextManager[S_co | None]: ...
 
 
-class Found(msgspec.Struct, Generic[T], frozen=True):
+class AlreadyWritten(msgspec.Struct, Generic[T], frozen=True):
     """The answer of `check`: the table has already what was to be put.
 
     `tries`: the puts of this call, which may have brought it.
@@ -79,7 +79,7 @@ class Found(msgspec.Struct, Generic[T], frozen=True):
 
 def run_commit_loop(
     store: Writable[S], check: Callable[[S], T | None], change: Callable[[S], Any]
-) -> Found[T] | Written | Unanswered:
+) -> AlreadyWritten[T] | Written | Unanswered:
     """Looks, checks and puts; again while others win.
 
     Args:
@@ -103,11 +103,11 @@ def run_commit_loop(
         try:
             with store.writing() as state:
                 if state is None:
-                    raise table_is_gone(store)
+                    raise table_gone_error(store)
                 version = state.version
                 found = check(state)
                 if found is not None:
-                    return Found(found, tries.count)
+                    return AlreadyWritten(found, tries.count)
                 if tries.are_over(version):
                     break
                 answer = None if tries.hidden_conflict(version) else _put(state, change(state))
@@ -129,7 +129,7 @@ def run_commit_loop(
     return tries.given_up()
 
 
-def outcome_for(sent: Receipt, done: Found[Committed] | Written | Unanswered) -> Outcome:
+def outcome_for(sent: Receipt, done: AlreadyWritten[Committed] | Written | Unanswered) -> Outcome:
     """Returns what became of a receipt that was to be put, as a sink says it.
 
     A receipt that was found is compared by attempt and generation only: the sink may have
@@ -236,7 +236,7 @@ def _put(state: Puttable, change: Any) -> Answer:
     return answer
 
 
-def table_is_gone(store: Writable[Any]) -> RefusedError:
+def table_gone_error(store: Writable[Any]) -> RefusedError:
     """The error for a table that doesn't exist any more."""
     return RefusedError(
         f"the table {store.place} isn't there any more",

@@ -129,7 +129,7 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
                 )
 
 
-def adjacent(receipt: Receipt) -> tuple[Window | None, Window]:
+def adjacent_windows(receipt: Receipt) -> tuple[Window | None, Window]:
     """Returns the window before, if the grid has one, and the window after."""
     window, grid = receipt.window, receipt.grid
     before, after = neighbours(grid, window.start)[0], neighbours(grid, window.end)[1]

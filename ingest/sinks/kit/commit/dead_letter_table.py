@@ -22,7 +22,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.sink import StagerFactory
-from windrow.ingest.sinks.kit.columns.table_columns import DEAD_LETTERS, fitted
+from windrow.ingest.sinks.kit.columns.table_columns import DEAD_LETTERS, fit_columns
 from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop
 from windrow.ingest.sinks.kit.commit.pages import PagedState
 from windrow.ingest.sinks.kit.commit.sweep import check_staged, remove_consumed, sweep
@@ -133,7 +133,7 @@ class DeadLetterTable:
             notes = {} if state is None else dict(state.notes())
         newest: dict[str, str] = {}
         for name, _ in sorted(notes.items(), key=lambda one: one[1]):
-            said = window_of(name, "dead")
+            said = window_of_note(name, "dead")
             if said is not None and wanted(said[0]):
                 newest[said[0]] = said[1]
         return newest
@@ -141,7 +141,7 @@ class DeadLetterTable:
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
         parts, rows = [DEAD_LETTERS.empty_table()], 0
         for batch in self.contents(window):
-            every = fitted(batch, DEAD_LETTERS)
+            every = fit_columns(batch, DEAD_LETTERS)
             mine = every.filter(pc.equal(every["attempt"], attempt))
             parts.append(pa.Table.from_batches([mine]))
             rows += mine.num_rows
@@ -188,7 +188,7 @@ def _name(kind: NoteKind, *of: str) -> str:
     return msgspec.json.encode([kind, *of]).decode()
 
 
-def window_of(name: str, kind: NoteKind) -> tuple[str, str] | None:
+def window_of_note(name: str, kind: NoteKind) -> tuple[str, str] | None:
     """The window's key and the attempt in a note's name; None of a note of another kind."""
     try:
         said, key, _, attempt = msgspec.json.decode(name, type=tuple[str, str, str, str])

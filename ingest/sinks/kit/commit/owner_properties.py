@@ -20,7 +20,7 @@ def owner_properties(owner: TableOwner) -> dict[str, str]:
     return {**dict(zip(_NAMES, values, strict=True)), _FORMAT: FORMAT}
 
 
-def owner_in(properties: Mapping[str, str], where: str) -> TableOwner:
+def owner_from_properties(properties: Mapping[str, str], where: str) -> TableOwner:
     """Reads the owner of the table at a place.
 
     Raises:

@@ -26,7 +26,7 @@ from windrow.ingest.sinks.kit.commit.table_store import (
     TableStore,
     Unanswered,
 )
-from windrow.ingest.sinks.kit.files.filesystem import ListedFile, millis
+from windrow.ingest.sinks.kit.files.filesystem import ListedFile, epoch_millis
 from windrow.ingest.sinks.kit.files.staged_files import HasSize, StagedFiles, refuse_gone
 
 LEAST_GRACE = timedelta(hours=1)
@@ -68,7 +68,7 @@ def cutoff_of(older_than: timedelta) -> int:
             f" the least is {LEAST_GRACE}"
         )
         raise ValueError(msg)
-    return millis(datetime.now(UTC) - older_than)
+    return epoch_millis(datetime.now(UTC) - older_than)
 
 
 def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[str]:
@@ -100,7 +100,7 @@ def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[st
 def youngest(store: TableStore) -> int:
     """The instant at which the youngest staged file was last written, in epoch milliseconds."""
     files = [] if store.staged is None else _listed(store.staged)
-    return max((millis(file.modified) for file in files), default=0)
+    return max((epoch_millis(file.modified) for file in files), default=0)
 
 
 def orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:

@@ -43,9 +43,13 @@ from windrow.ingest.ports.sink import (
 from windrow.ingest.schema.metadata_types import refuse_wrong
 from windrow.ingest.schema.row_changes import UNAVAILABLE, change_schema
 from windrow.ingest.sinks.kind import Rows
-from windrow.ingest.sinks.kit.columns.sql_names import quoted
-from windrow.ingest.sinks.kit.commit.commit_loop import outcome_for, run_commit_loop, table_is_gone
-from windrow.ingest.sinks.kit.commit.conflicts import TableView, adjacent, decide
+from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier
+from windrow.ingest.sinks.kit.commit.commit_loop import (
+    outcome_for,
+    run_commit_loop,
+    table_gone_error,
+)
+from windrow.ingest.sinks.kit.commit.conflicts import TableView, adjacent_windows, decide
 from windrow.ingest.sinks.kit.commit.pages import PagedState, PageLine, Pages, page_of
 from windrow.ingest.sinks.kit.commit.stored_receipts import digest, every
 from windrow.ingest.sinks.kit.commit.sweep import check_staged, remove_consumed, sweep, youngest
@@ -122,7 +126,7 @@ def check_receipt(place: str, state: ReceiptState, receipt: Receipt) -> Committe
     # a table that something else made is refused before it is read
     owner = state.owner
     own = receipt.window.key
-    before, after = (None if one is None else one.key for one in adjacent(receipt))
+    before, after = (None if one is None else one.key for one in adjacent_windows(receipt))
     held = committed_by_key(state, {key for key in (own, before, after) if key is not None})
     # The first generation of a committed window was compared with all others, and every later one
     # has the same plan.
@@ -203,7 +207,7 @@ def prepare(store: TableStore, columns: pa.Schema, owner: TableOwner) -> None:
         _refuse_nested(store)
     store.ensure(columns, owner)
     if not exists and not is_fit(store, columns, owner):
-        raise table_is_gone(store)
+        raise table_gone_error(store)
 
 
 def _refuse_nested(store: TableStore) -> None:
@@ -611,7 +615,7 @@ def _counted(
             failed.append(error)
             raise
 
-    count = _COUNT.format(**{name: quoted(column) for name, column in metadata.items()})
+    count = _COUNT.format(**{name: quote_identifier(column) for name, column in metadata.items()})
     try:
         with duckdb.connect(config={"memory_limit": _MEMORY, "threads": "2"}) as connection:
             # the bar would be written to stdout

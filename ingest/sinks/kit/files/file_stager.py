@@ -22,8 +22,8 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staging
 from windrow.ingest.ports.dead_letters import REASONS
-from windrow.ingest.schema.calendar import WHAT, without_text
-from windrow.ingest.schema.checksum import checksum, text
+from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR, find_outside_calendar
+from windrow.ingest.schema.checksum import checksum, checksum_text
 from windrow.ingest.schema.metadata_arrays import columns, dead_columns, in_files
 from windrow.ingest.sinks.kit.columns.table_columns import DEAD_FILE, file_schema
 from windrow.ingest.sinks.kit.files.filesystem import Place, is_busy
@@ -267,7 +267,7 @@ class FileStager(Generic[File]):
             file = self._file.close()
         return Staging(
             self._file.rows,
-            text(self._checksum),
+            checksum_text(self._checksum),
             () if file is None else (msgspec.json.encode(file).decode(),),
         )
 
@@ -293,14 +293,14 @@ class TextStager(FileStager[File]):
     """Stages rows of a table whose dates and times are text, and refuses what has none."""
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        found = without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
+        found = find_outside_calendar(dict(zip(batch.schema.names, batch.columns, strict=True)))
         if found is not None:
             do = (
                 "Nothing was committed. Refuse such values by a rule of the schema, or have a"
                 " transform change them."
             )
             rows, name = found
-            raise self._unstorable(f"column {name} {WHAT}", do, messages, rows.tolist())
+            raise self._unstorable(f"column {name} {OUTSIDE_CALENDAR}", do, messages, rows.tolist())
         return batch
 
 

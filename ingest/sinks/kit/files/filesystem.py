@@ -82,7 +82,7 @@ def waiting_for_storage(uri: str) -> AbstractContextManager[None]:
     )
 
 
-def to_check(uri: str, why: str) -> str:
+def storage_advice(uri: str, why: str) -> str:
     """The advice for a place that can't be read or written; `why`: its client's words."""
     if is_busy(why):
         return "The store refuses it for now; nothing has to be changed: run this again later."
@@ -97,7 +97,7 @@ class ListedFile(msgspec.Struct, frozen=True):
     modified: datetime
 
 
-def normalized(uri: str, setting: str = "sink.path") -> str:
+def normalize_place(uri: str, setting: str = "sink.path") -> str:
     """Normalizes a table's place: an absolute path if it is local, else the URI. No I/O.
 
     `setting`: its name, for messages.
@@ -137,7 +137,7 @@ def normalized(uri: str, setting: str = "sink.path") -> str:
     return path.rstrip("/")
 
 
-def is_same(one: str, other: str) -> bool:
+def is_same_place(one: str, other: str) -> bool:
     """Returns whether two normalized places are the same; follows links of local paths."""
     return one == other or (
         not is_url(one) and not is_url(other) and os.path.realpath(one) == os.path.realpath(other)
@@ -149,10 +149,10 @@ def is_same_table(one: str, other: str) -> bool:
 
     A link may lead to the table only, and not to the table of its dead letters.
     """
-    return is_same(one, other) and is_same(dead_place(one), dead_place(other))
+    return is_same_place(one, other) and is_same_place(dead_place(one), dead_place(other))
 
 
-def is_full(error: str) -> bool:
+def is_disk_full(error: str) -> bool:
     """Returns whether an error's text says that a disk has no room or a quota is used up.
 
     For errors of libraries without their number, in the words of Rust, Python and SQLite.
@@ -172,7 +172,7 @@ def dead_place(table: str) -> str:
     return f"{table}_dead"
 
 
-def another_kind(place: str) -> SpecError:
+def other_kind_error(place: str) -> SpecError:
     """The error for a place that has a table of another kind."""
     return SpecError(
         f"at {place} lies a table of another kind",
@@ -181,7 +181,7 @@ def another_kind(place: str) -> SpecError:
     )
 
 
-def log_is_gone(place: str, log: str, folder: str, files: str) -> DamagedError:
+def log_gone_error(place: str, log: str, folder: str, files: str) -> DamagedError:
     """The error for a table whose log is gone while files of it are left.
 
     Args:
@@ -198,7 +198,7 @@ def log_is_gone(place: str, log: str, folder: str, files: str) -> DamagedError:
     )
 
 
-def millis(moment: datetime) -> int:
+def epoch_millis(moment: datetime) -> int:
     """Epoch milliseconds, rounded down."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
@@ -398,7 +398,7 @@ class Place:
             raise UnreachableError(
                 f"{without_secrets(self.uri)} can't be reached: {self._reason(error)}",
                 "setup",
-                to_check(self.uri, str(error)),
+                storage_advice(self.uri, str(error)),
             ) from error
         return found, root
 
@@ -435,7 +435,7 @@ class Place:
             raise UnreachableError(
                 f"{where} can't be read or written: {self._reason(error)}",
                 "setup",
-                to_check(self.uri, str(error)),
+                storage_advice(self.uri, str(error)),
             ) from error
 
     def _senseless(self, where: str, error: pa.ArrowInvalid) -> SpecError:

@@ -21,7 +21,7 @@ _BUFFER = 64 << 10
 """The bytes of a column that are read ahead. Without a buffer a whole column chunk would be."""
 
 
-def batches_of(
+def read_batches(
     place: Place, path: str, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Reads the rows of one file, or some of its columns.
@@ -30,7 +30,7 @@ def batches_of(
         RefusedError: the file is gone or damaged.
         UnreachableError: it can't be read.
     """
-    with explained(path), place.filesystem().open_input_file(path) as source:
+    with explain_file_errors(path), place.filesystem().open_input_file(path) as source:
         yield from batches_in(source, columns)
 
 
@@ -119,7 +119,7 @@ def end(writer: pq.ParquetWriter) -> None:
 
 
 @contextmanager
-def explained(path: str) -> Iterator[None]:
+def explain_file_errors(path: str) -> Iterator[None]:
     """Turns the errors of reading a file into windrow's: it is gone, damaged or can't be read."""
     try:
         yield

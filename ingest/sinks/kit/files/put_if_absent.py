@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
-from windrow.ingest.sinks.kit.files.filesystem import Place, to_check, waiting_for_storage
+from windrow.ingest.sinks.kit.files.filesystem import Place, storage_advice, waiting_for_storage
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -90,7 +90,9 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
             "Give windrow's user the rights to get, put, list and delete below it, or set sink.path"
             " to another place.",
         )
-    return UnreachableError(f"nothing can be put below {uri}: {why}", "setup", to_check(uri, why))
+    return UnreachableError(
+        f"nothing can be put below {uri}: {why}", "setup", storage_advice(uri, why)
+    )
 
 
 def retried(uri: str, step: Callable[[], None]) -> None:

@@ -12,9 +12,9 @@ import msgspec
 
 from windrow.ingest.errors import RefusedError, counted
 from windrow.ingest.settings.paths import without_secrets
-from windrow.ingest.sinks.kit.files.filesystem import Place, millis
+from windrow.ingest.sinks.kit.files.filesystem import Place, epoch_millis
 
-DATA = "data"
+DATA_FOLDER = "data"
 """The folder of a table's data files, in which most stores stage."""
 
 
@@ -24,17 +24,19 @@ def safe(text: str) -> str:
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def new_path(folder: str, attempt: str, ending: str = "parquet") -> str:
+def new_file_path(folder: str, attempt: str, ending: str = "parquet") -> str:
     """Makes a path below a table that is unique to this call, and needs no escaping in a URL."""
     return f"{folder}/{safe(attempt)}-{uuid.uuid4().hex}.{ending}"
 
 
-def staged_path(window_key: str, attempt: str, ending: str = "parquet", folder: str = DATA) -> str:
+def staged_path(
+    window_key: str, attempt: str, ending: str = "parquet", folder: str = DATA_FOLDER
+) -> str:
     """Makes a new path for a file that an attempt stages for a window."""
-    return new_path(window_folder(window_key, folder), attempt, ending)
+    return new_file_path(window_folder(window_key, folder), attempt, ending)
 
 
-def window_folder(window_key: str, folder: str = DATA) -> str:
+def window_folder(window_key: str, folder: str = DATA_FOLDER) -> str:
     """The folder of the files that are staged for a window."""
     return f"{folder}/{window_key.replace(':', '').replace('-', '')}"
 
@@ -130,7 +132,11 @@ def refuse_gone(place: Place, files: Iterable[HasSize], swept: int | None) -> No
             "Nothing was committed; run the window again. Did somebody, or a vacuum with no"
             " retention, remove them? Tasks on other machines must write to the same place.",
         )
-    late = [f.path for f in wanted if swept is not None and millis(seen[f.path].modified) <= swept]  # type: ignore[union-attr]
+    late = [
+        path
+        for path, file in seen.items()
+        if swept is not None and file is not None and epoch_millis(file.modified) <= swept
+    ]
     if late:
         raise RefusedError(
             f"{len(late)} of {counted(len(wanted), 'staged file')} were given up by windrow"
