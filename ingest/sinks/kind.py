@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.registry.settings import RegistrySpec
 from windrow.ingest.settings.document import SettingPath
+from windrow.ingest.settings.kinds import section_at
 from windrow.ingest.settings.paths import WAY_OUT, secret_part
 from windrow.ingest.settings.values import (
     ClientProperties,
@@ -245,3 +246,14 @@ class OnClusterSection(SinkSection):
             "registry": self.registry or registry,
         }
         return self.model_copy(update=filled_in)
+
+
+def delta_dead_letters(table: str) -> DeadLetters:
+    """Makes the table of dead letters of a kind that has none of its own: a Delta table beside it.
+
+    `table`: the place of the table whose dead letters they are.
+    """
+    delta: SinkSection = section_at("windrow.ingest.sinks.delta.kind:DeltaSection").model_validate(
+        {"path": table}
+    )
+    return delta.dead_letters(Path("/"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from windrow.ingest.errors import checked_answer
-from windrow.ingest.settings.kinds import OfItsKind, Plugins, section_at
+from windrow.ingest.settings.kinds import OfItsKind, Plugins
 from windrow.ingest.sinks.kind import SinkSection
 
 if TYPE_CHECKING:
@@ -64,9 +64,3 @@ def make_table(
     """
     sink, dead = section.make(rows, metadata, folder), section.dead_letters(folder)
     return checked_answer(section, sink, "stager"), checked_answer(section, dead, "stager")
-
-
-def delta_dead_letters(table: str) -> DeadLetters:
-    """The dead letters of the table at a place, in a Delta table beside it."""
-    section: SinkSection = section_at(TABLES["delta"]).model_validate({"path": table})
-    return section.dead_letters(Path("/"))

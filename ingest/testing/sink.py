@@ -169,7 +169,7 @@ class MemoryStore:
 
 
 class MemoryState:
-    """One state of the table (`sinks.table_store.TableState`)."""
+    """One state of the table (`sinks.kit.commit.table_store.TableState`)."""
 
     def __init__(self, store: MemoryStore, content: MemoryContent) -> None:
         self._store, self._content = store, content

@@ -31,7 +31,7 @@ from tests.sinks.worlds import world_of
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 

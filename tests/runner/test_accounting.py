@@ -51,7 +51,7 @@ from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
-from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.contracts.values import valued
 from windrow.ingest.testing.contracts.with_dead_letters import read_dead

@@ -31,7 +31,7 @@ from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import preview, run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
-from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader

@@ -10,8 +10,7 @@ import pyarrow as pa
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta import store as delta
-from windrow.ingest.sinks.kind import Evolve, Rows
-from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.sinks.kind import Evolve, Rows, delta_dead_letters
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 

@@ -8,10 +8,14 @@ import pyarrow as pa
 from deltalake import Field, Schema
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.schema.metadata_types import names_beyond_spark
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, plan_evolution
-from windrow.ingest.sinks.kit.columns.table_columns import is_scalar, refuse_unstorable
+from windrow.ingest.sinks.kit import (
+    Evolution,
+    Evolve,
+    is_scalar,
+    names_beyond_spark,
+    plan_evolution,
+    refuse_unstorable,
+)
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:

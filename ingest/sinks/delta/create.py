@@ -18,11 +18,14 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import evolution_of
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, refuse_unusable_files
-from windrow.ingest.sinks.kit.commit.owner_properties import owner_properties
-from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
+from windrow.ingest.sinks.kit import (
+    Evolution,
+    Evolve,
+    Place,
+    owner_properties,
+    refuse_unusable_files,
+    refuse_unwritable,
+)
 
 
 def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evolve) -> Evolution:

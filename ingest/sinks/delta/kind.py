@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from windrow.ingest.schema.primary_key import BUCKETS, PrimaryKey
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import Count, LeftOut, Values
-from windrow.ingest.sinks.kind import (
+from windrow.ingest.sinks.kit import (
+    BUCKETS,
     EvolveSetting,
     KeyColumns,
     Mode,
+    PrimaryKey,
     Rows,
     SinkSection,
     StoragePlace,
@@ -85,7 +86,6 @@ class DeltaSection(SinkSection):
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes a second table, `<table>_dead`."""
         from windrow.ingest.sinks.delta.store import DeltaStore
-        from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
-        from windrow.ingest.sinks.kit.files.filesystem import dead_place, normalize_place
+        from windrow.ingest.sinks.kit import DeadLetterTable, dead_place, normalize_place
 
         return DeadLetterTable(DeltaStore(dead_place(normalize_place(self.place(folder)))))

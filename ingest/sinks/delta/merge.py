@@ -42,9 +42,6 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from windrow.ingest.model.receipt import Merged, Receipt
-from windrow.ingest.schema.checksum import checksum
-from windrow.ingest.schema.primary_key import BUCKET
-from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
 from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing, part_path
 from windrow.ingest.sinks.delta.table import (
     Action,
@@ -54,17 +51,22 @@ from windrow.ingest.sinks.delta.table import (
     remove_action,
 )
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
-from windrow.ingest.sinks.kit.columns.merging import (
+from windrow.ingest.sinks.kit import (
+    BATCH_ROWS,
+    BUCKET,
+    DELETED,
+    UNAVAILABLE,
+    GrowingFile,
     MergeColumns,
     MergeCounts,
+    Place,
+    checksum,
     count_kept_keys,
+    fit_columns,
+    read_batches,
     refuse_lost_values,
     refuse_missing_keys,
 )
-from windrow.ingest.sinks.kit.columns.table_columns import fit_columns
-from windrow.ingest.sinks.kit.files.file_stager import GrowingFile
-from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.parquet_files import BATCH_ROWS, read_batches
 
 FEW = 8
 """A commit compacts a bucket from this number of files on; fewer ones stay as they are."""

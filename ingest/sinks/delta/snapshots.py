@@ -13,7 +13,7 @@ from pyarrow.dataset import ParquetFragmentScanOptions
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.sinks.delta.table import listed, load, reason, refuse_unreadable_rows
-from windrow.ingest.sinks.kit.files.filesystem import storage_advice, waiting_for_storage
+from windrow.ingest.sinks.kit import storage_advice, waiting_for_storage
 
 _STREAMED: dict[str, Any] = {
     "use_threads": False,

@@ -16,13 +16,20 @@ import pyarrow.compute as pc
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta.stats import statistics
-from windrow.ingest.sinks.kit.columns.table_columns import fit_columns
-from windrow.ingest.sinks.kit.files.file_stager import FileStager, GrowingFile, Layout
-from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter, read_batches
-from windrow.ingest.sinks.kit.files.staged_files import DATA_FOLDER, new_file_path, staged_path
+from windrow.ingest.sinks.kit import (
+    DATA_FOLDER,
+    FileStager,
+    GrowingFile,
+    Layout,
+    ParquetRowWriter,
+    Place,
+    PrimaryKey,
+    fit_columns,
+    new_file_path,
+    read_batches,
+    staged_path,
+)
 
 
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):

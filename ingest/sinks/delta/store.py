@@ -27,9 +27,6 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.schema.checksum import hash_rows, sum_hashes
-from windrow.ingest.schema.metadata_types import metadata_fields
-from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
 from windrow.ingest.sinks.delta import create
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import check_rows, evolution_of, in_files, schema_after
@@ -37,30 +34,39 @@ from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, Wid
 from windrow.ingest.sinks.delta.table import Action, Writing, entry_name, refuse_unfinished
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf
 from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, allowed_changes
-from windrow.ingest.sinks.kit.columns.table_columns import table_schema
-from windrow.ingest.sinks.kit.commit.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.kit.commit.table_store import (
+from windrow.ingest.sinks.kit import (
+    BUCKET,
+    DATA_FOLDER,
     SWEPT,
     Answer,
-    TableChange,
-    Written,
-)
-from windrow.ingest.sinks.kit.commit.window_table import WindowTable, committed_by_key
-from windrow.ingest.sinks.kit.files.file_stager import Layout
-from windrow.ingest.sinks.kit.files.filesystem import (
+    Evolution,
+    Evolve,
+    Layout,
     ListedFile,
+    PagedState,
+    PageFiles,
+    Pages,
     Place,
+    PrimaryKey,
+    StagedFiles,
+    TableChange,
+    WindowTable,
+    Written,
+    allowed_changes,
+    committed_by_key,
     epoch_millis,
+    hash_rows,
     is_same_table,
     log_gone_error,
+    metadata_fields,
     normalize_place,
     other_kind_error,
+    read_batches,
+    refuse_gone,
+    refuse_unwritable,
+    sum_hashes,
+    table_schema,
 )
-from windrow.ingest.sinks.kit.files.parquet_files import read_batches
-from windrow.ingest.sinks.kit.files.staged_files import DATA_FOLDER, StagedFiles, refuse_gone
-from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 
 _KIND = "delta:"
 
@@ -188,7 +194,7 @@ class DeltaStore:
 
 
 class DeltaState(PagedState):
-    """One version of the table (`sinks.table_store.TableState`)."""
+    """One version of the table (`sinks.kit.commit.table_store.TableState`)."""
 
     def __init__(self, store: DeltaStore, table: DeltaTable) -> None:
         super().__init__(store.files, store.pages)

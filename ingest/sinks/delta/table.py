@@ -31,11 +31,12 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.stage import StagedFile
-from windrow.ingest.sinks.kit.commit.owner_properties import owner_from_properties
-from windrow.ingest.sinks.kit.commit.table_store import Conflict, Unanswered
-from windrow.ingest.sinks.kit.files.filesystem import (
+from windrow.ingest.sinks.kit import (
+    Conflict,
     Place,
+    Unanswered,
     is_disk_full,
+    owner_from_properties,
     storage_advice,
     waiting_for_storage,
 )

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from windrow.ingest.errors import DamagedError, UnreachableError, counted
 from windrow.ingest.model.receipt import Receipt, Tombstones
-from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.staged_files import new_file_path
+from windrow.ingest.sinks.kit import Place, new_file_path
 
 TOMBSTONES = "_windrow/tombstones"
 """Folder of the files; receipts name them."""

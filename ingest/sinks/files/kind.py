@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import LeftOut, TextOrEmpty, Values, sentence
-from windrow.ingest.sinks.kind import Rows, SinkSection, without_secret
+from windrow.ingest.sinks.kit import Rows, SinkSection, without_secret
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -70,7 +70,7 @@ class FilesSection(SinkSection):
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         from windrow.ingest.sinks.files.stage import FileFormat
         from windrow.ingest.sinks.files.store import FilesStore
-        from windrow.ingest.sinks.kit.commit.window_table import WindowTable
+        from windrow.ingest.sinks.kit import WindowTable
 
         compression = self.compression or ("zstd" if self.format == "parquet" else "gzip")
         written = FileFormat(self.format, compression)
@@ -78,6 +78,6 @@ class FilesSection(SinkSection):
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes a Delta table, `<folder>_dead`."""
-        from windrow.ingest.sinks.kinds import delta_dead_letters
+        from windrow.ingest.sinks.kit import delta_dead_letters
 
         return delta_dead_letters(self.place(folder))

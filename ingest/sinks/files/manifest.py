@@ -22,9 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.sinks.kit.commit.pages import Page, PageLine
-from windrow.ingest.sinks.kit.files.filesystem import FILES_LOG
-from windrow.ingest.sinks.kit.files.staged_files import RowFile
+from windrow.ingest.sinks.kit import FILES_LOG, Page, PageLine, RowFile
 
 FORM = 4
 """Version of the format."""

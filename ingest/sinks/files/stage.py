@@ -16,15 +16,20 @@ import pyarrow.csv as pacsv
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.files.text import ValueTexts
-from windrow.ingest.sinks.kit.columns.table_columns import is_scalar, refuse_unstorable
-from windrow.ingest.sinks.kit.files.file_stager import FileStager, GrowingFile, Layout, TextStager
-from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.parquet_files import (
+from windrow.ingest.sinks.kit import (
+    FileStager,
+    GrowingFile,
+    Layout,
     ParquetRowWriter,
+    Place,
+    RowFile,
+    TextStager,
     explain_file_errors,
+    is_scalar,
     read_batches,
+    refuse_unstorable,
+    staged_path,
 )
-from windrow.ingest.sinks.kit.files.staged_files import RowFile, staged_path
 
 Format = Literal["parquet", "jsonl", "csv"]
 
@@ -35,7 +40,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) ->
     """Refuses columns whose values files of a format couldn't give back.
 
     Raises:
-        SpecError: naming every such column (`sinks.columns.refuse_unstorable`).
+        SpecError: naming every such column (`sinks.kit.columns.table_columns.refuse_unstorable`).
     """
     do: Mapping[Format, str] = {
         "csv": "Lists, structs and maps go with format: parquet or jsonl;",

@@ -37,36 +37,37 @@ from windrow.ingest.sinks.files.stage import (
     check_rows,
     read_file,
 )
-from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, add_new_columns
-from windrow.ingest.sinks.kit.columns.table_columns import table_schema
-from windrow.ingest.sinks.kit.commit.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.kit.commit.table_store import (
+from windrow.ingest.sinks.kit import (
+    DATA_FOLDER,
+    FILES_LOG,
+    PUT_WAITS,
     Answer,
     Conflict,
+    Evolution,
+    Layout,
+    ListedFile,
+    PagedState,
+    PageFiles,
+    Pages,
+    Place,
+    RowFile,
+    StagedFiles,
     TableChange,
     Unanswered,
     Written,
-)
-from windrow.ingest.sinks.kit.files import put_if_absent
-from windrow.ingest.sinks.kit.files.file_stager import Layout
-from windrow.ingest.sinks.kit.files.filesystem import (
-    FILES_LOG,
-    ListedFile,
-    Place,
+    add_new_columns,
     epoch_millis,
     is_same_table,
     log_gone_error,
     normalize_place,
     other_kind_error,
+    put_if_absent,
+    refuse_unwritable,
+    retry_put,
     storage_advice,
-)
-from windrow.ingest.sinks.kit.files.staged_files import (
-    DATA_FOLDER,
-    RowFile,
-    StagedFiles,
+    table_schema,
     window_folder,
 )
-from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 
 _KIND = "files:"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -90,7 +91,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class FilesStore:
-    """A folder, local or in an object store (`sinks.table_store.TableStore`).
+    """A folder, local or in an object store (`sinks.kit.commit.table_store.TableStore`).
 
     Args:
         uri: the folder, or its URL.
@@ -115,13 +116,13 @@ class FilesStore:
         self.written, self.metadata = written, metadata
         self.files = Place(self.place)
         self.staged = StagedFiles(self.place, (DATA_FOLDER,), RowFile, self.files)
-        self.puts = put_if_absent.put_if_absent(self.place, self.files)
+        self.puts = put_if_absent(self.place, self.files)
         self.pages = PageFiles(self.place, FilesPage, _LOST_PAGE)
         self._seen: Entry | None = None
 
     @property
     def waits(self) -> Sequence[float]:
-        return put_if_absent.WAITS
+        return PUT_WAITS
 
     def is_at(self, identity: str) -> bool:
         return is_same_table(identity.removeprefix(_KIND), self.place)
@@ -155,7 +156,7 @@ class FilesStore:
                 if self.look() is None:
                     raise
 
-        put_if_absent.retried(self.place, put)
+        retry_put(self.place, put)
         begun = self.look()
         assert begun is not None
         return begun
@@ -248,7 +249,7 @@ class FilesStore:
 
 
 class FilesState(PagedState):
-    """The table as of one manifest (`sinks.table_store.TableState`)."""
+    """The table as of one manifest (`sinks.kit.commit.table_store.TableState`)."""
 
     line = FilesLine
     is_lost = False

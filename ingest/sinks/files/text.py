@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier
+from windrow.ingest.sinks.kit import quote_identifier
 
 Way = Literal["json", "csv"]
 

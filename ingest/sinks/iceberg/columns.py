@@ -30,9 +30,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, plan_evolution
-from windrow.ingest.sinks.kit.columns.table_columns import refuse_unstorable
+from windrow.ingest.sinks.kit import Evolution, Evolve, plan_evolution, refuse_unstorable
 
 UTC = pa.timestamp("us", tz="UTC")
 _FIELD_ID = "PARQUET:field_id"

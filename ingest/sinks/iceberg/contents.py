@@ -12,7 +12,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.sinks.iceberg.storage import IcebergPlace, storage_properties
-from windrow.ingest.sinks.kit.files.parquet_files import explain_file_errors, read_batches
+from windrow.ingest.sinks.kit import explain_file_errors, read_batches
 
 _FIELD_ID = b"PARQUET:field_id"
 

@@ -28,13 +28,14 @@ from windrow.ingest.sinks.iceberg.columns import (
     taken_away,
 )
 from windrow.ingest.sinks.iceberg.stage import IcebergFile, field_id
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.schema_evolution import (
+from windrow.ingest.sinks.kit import (
     Evolution,
+    Evolve,
     allowed_changes,
+    owner_from_properties,
+    owner_properties,
     refuse_unusable_files,
 )
-from windrow.ingest.sinks.kit.commit.owner_properties import owner_from_properties, owner_properties
 
 _PARTITION_FIELD = 1000
 """Iceberg's ids of partition fields begin here."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from windrow.ingest.sinks.kit.files.filesystem import fsync_path
+from windrow.ingest.sinks.kit import fsync_path
 
 
 class SyncedFileIO(PyArrowFileIO):

@@ -16,7 +16,7 @@ from windrow.ingest.settings.paths import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property
-from windrow.ingest.sinks.kind import EvolveSetting, Rows, SinkSection
+from windrow.ingest.sinks.kit import EvolveSetting, Rows, SinkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -140,7 +140,7 @@ class IcebergSection(SinkSection):
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         with needing("iceberg", _WHAT):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
-        from windrow.ingest.sinks.kit.commit.window_table import WindowTable
+        from windrow.ingest.sinks.kit import WindowTable
 
         store = IcebergStore(self.at(folder), metadata, self.evolve)
         return WindowTable(store, rows)
@@ -149,7 +149,7 @@ class IcebergSection(SinkSection):
         """Makes a second table, `<table>_dead`."""
         with needing("iceberg", _WHAT):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
-        from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
+        from windrow.ingest.sinks.kit import DeadLetterTable
 
         return DeadLetterTable(IcebergStore(self.at(folder).dead(), DEFAULT))
 

@@ -13,9 +13,7 @@ import pyarrow as pa
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.iceberg.column_metrics import Metrics, metrics
 from windrow.ingest.sinks.iceberg.storage import IcebergPlace, TaskStorage
-from windrow.ingest.sinks.kit.files.file_stager import FileStager, GrowingFile, Layout
-from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter
-from windrow.ingest.sinks.kit.files.staged_files import staged_path
+from windrow.ingest.sinks.kit import FileStager, GrowingFile, Layout, ParquetRowWriter, staged_path
 
 STAGED = "data/windrow"
 """Folder of staged Parquet files; those that a snapshot names are the table's data."""

@@ -23,7 +23,7 @@ from windrow.ingest.sinks.iceberg.catalog_table import (
     is_secret,
     revealed,
 )
-from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit import Place
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -48,30 +48,31 @@ from windrow.ingest.sinks.iceberg.storage import (
     local_path,
     storage_properties,
 )
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.table_columns import file_schema
-from windrow.ingest.sinks.kit.commit import stored_receipts
-from windrow.ingest.sinks.kit.commit.commit_loop import table_gone_error
-from windrow.ingest.sinks.kit.commit.dead_letter_table import window_of_note
-from windrow.ingest.sinks.kit.commit.owner_properties import owner_from_properties
-from windrow.ingest.sinks.kit.commit.pages import PagedState, PageFiles, Pages
-from windrow.ingest.sinks.kit.commit.table_store import (
+from windrow.ingest.sinks.kit import (
     Answer,
     Conflict,
+    Evolve,
+    Layout,
+    ListedFile,
+    PagedState,
+    PageFiles,
+    Pages,
+    RowLayout,
+    StagedFiles,
     TableChange,
     Unanswered,
     Written,
-)
-from windrow.ingest.sinks.kit.commit.window_table import read_receipt
-from windrow.ingest.sinks.kit.files.file_stager import Layout, RowLayout
-from windrow.ingest.sinks.kit.files.filesystem import (
-    ListedFile,
     epoch_millis,
+    file_schema,
     is_disk_full,
     log_gone_error,
+    owner_from_properties,
+    read_receipt,
+    read_stored_receipts,
+    refuse_unwritable,
+    table_gone_error,
+    window_of_note,
 )
-from windrow.ingest.sinks.kit.files.staged_files import StagedFiles
-from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 
 _KIND = "iceberg:"
 
@@ -186,7 +187,7 @@ class IcebergStore:
 
 
 class IcebergState(PagedState):
-    """The table as its catalog gave it (`sinks.table_store.TableState`)."""
+    """The table as its catalog gave it (`sinks.kit.commit.table_store.TableState`)."""
 
     def __init__(self, store: IcebergStore, table: Table) -> None:
         self.files = IcebergPlace(table.metadata.location, lambda: storage_properties(table))
@@ -237,7 +238,7 @@ class IcebergState(PagedState):
         for key in reversed(pages.windows):
             if self.holding([key]):
                 break
-            (stored,) = stored_receipts.read(self.files, pages.named([key]))
+            (stored,) = read_stored_receipts(self.files, pages.named([key]))
             committed = read_receipt(stored)
             if isinstance(committed, Committed) and committed.receipt.counts.rows > 0:
                 found.append(key)

@@ -26,7 +26,6 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld, Unreadable
-from windrow.ingest.schema.checksum import checksum_text, hash_rows
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.sinks.kafka.control_records import (
     DO_DELETED,
@@ -42,8 +41,14 @@ from windrow.ingest.sinks.kafka.encoder import HEADER, Origin, origin_of
 from windrow.ingest.sinks.kafka.store import write_records
 from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.topics import DO_MADE_ANEW, Readable
-from windrow.ingest.sinks.kit.columns.json_columns import from_header, from_json_value, load_json
-from windrow.ingest.sinks.kit.commit.window_table import read_receipt
+from windrow.ingest.sinks.kit import (
+    checksum_text,
+    from_header,
+    from_json_value,
+    hash_rows,
+    load_json,
+    read_receipt,
+)
 
 Seen = tuple[Origin, Mapping[str, bytes | None], ck.Message]
 """A message with its origin, and with all of its headers by name."""

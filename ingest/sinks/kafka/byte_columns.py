@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.kit.columns.text_concat import value_offsets
+from windrow.ingest.sinks.kit import value_offsets
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Names of fields that Avro and Protobuf allow."""

@@ -26,7 +26,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Plan, covered
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksum, Receipt
 from windrow.ingest.ports.sink import OWNER, Unreadable
-from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt
+from windrow.ingest.sinks.kit import StoredReceipt
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]

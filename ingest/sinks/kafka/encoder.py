@@ -28,14 +28,18 @@ import pyarrow.compute as pc
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Window
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR, find_outside_calendar
 from windrow.ingest.schema.metadata_arrays import columns
-from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.sinks.kafka.partitioners import PARTITION
 from windrow.ingest.sinks.kafka.registry_serializer import Misfit, RegistrySerializer
-from windrow.ingest.sinks.kit.columns.json_columns import header_texts, json_objects
-from windrow.ingest.sinks.kit.columns.text_concat import concat_texts
+from windrow.ingest.sinks.kit import (
+    DELETED,
+    OUTSIDE_CALENDAR,
+    PrimaryKey,
+    concat_texts,
+    find_outside_calendar,
+    header_texts,
+    json_objects,
+)
 
 ORIGIN = "windrow.origin"
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import (
@@ -30,9 +29,10 @@ from windrow.ingest.settings.values import (
     names_in,
     section_of,
 )
-from windrow.ingest.sinks.kind import (
+from windrow.ingest.sinks.kit import (
     KeyColumns,
     OnClusterSection,
+    PrimaryKey,
     Rows,
     StoragePlace,
     key_conflicts,
@@ -351,7 +351,7 @@ class KafkaSection(OnClusterSection):
         from windrow.ingest.sinks.kafka.encoder import PlainSerializer
         from windrow.ingest.sinks.kafka.sink import KafkaSink
         from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
-        from windrow.ingest.sinks.kit.files.filesystem import normalize_place
+        from windrow.ingest.sinks.kit import normalize_place
 
         if self.bootstrap_servers is None:
             raise SpecError(
@@ -408,7 +408,7 @@ class KafkaSection(OnClusterSection):
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes a Delta table next to the staged messages (`<staging>_dead`)."""
-        from windrow.ingest.sinks.kinds import delta_dead_letters
+        from windrow.ingest.sinks.kit import delta_dead_letters
 
         return delta_dead_letters(absolute(self.staging, folder))
 

@@ -61,12 +61,17 @@ from windrow.ingest.sinks.kafka.work import (
     no_other_generation,
     refuse_out_of_order,
 )
-from windrow.ingest.sinks.kit.commit.commit_loop import AlreadyWritten, outcome_for, run_commit_loop
-from windrow.ingest.sinks.kit.commit.sweep import cutoff_of
-from windrow.ingest.sinks.kit.commit.table_store import Unanswered, Written
-from windrow.ingest.sinks.kit.files.file_stager import RowLayout
-from windrow.ingest.sinks.kit.files.staged_files import StagedFiles
-from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
+from windrow.ingest.sinks.kit import (
+    AlreadyWritten,
+    RowLayout,
+    StagedFiles,
+    Unanswered,
+    Written,
+    cutoff_of,
+    outcome_for,
+    refuse_unwritable,
+    run_commit_loop,
+)
 
 
 class KafkaSink(KafkaTable):

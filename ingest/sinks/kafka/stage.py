@@ -15,11 +15,17 @@ import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.plan import Split, Window
-from windrow.ingest.schema.checksum import checksum, checksum_text, checksums
+from windrow.ingest.schema.checksum import checksums
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.partitioners import PARTITION, PartitionFunction
-from windrow.ingest.sinks.kit.files.file_stager import FileStager, GrowingFile, RowLayout
-from windrow.ingest.sinks.kit.files.filesystem import Place
+from windrow.ingest.sinks.kit import (
+    FileStager,
+    GrowingFile,
+    Place,
+    RowLayout,
+    checksum,
+    checksum_text,
+)
 
 FOLDER = "staged"
 

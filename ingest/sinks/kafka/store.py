@@ -29,7 +29,7 @@ from typing import TypeVar
 
 import msgspec
 
-from windrow.ingest.crashpoints import CrashPoint, crash_point
+from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.errors import (
     LostConnectionError,
     OutcomeUnknownError,
@@ -51,8 +51,14 @@ from windrow.ingest.sinks.kafka.control_records import (
 from windrow.ingest.sinks.kafka.send import PublishTarget, send_splits
 from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.work import WindowWork
-from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop
-from windrow.ingest.sinks.kit.commit.table_store import Answer, Conflict, Unanswered, Written
+from windrow.ingest.sinks.kit import (
+    Answer,
+    Conflict,
+    Unanswered,
+    Written,
+    crash_point,
+    run_commit_loop,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -37,9 +37,7 @@ from windrow.ingest.sinks.kafka.send import PublishTarget
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 from windrow.ingest.sinks.kafka.transactions import TransactionalIds
-from windrow.ingest.sinks.kit.commit.table_store import ReceiptState
-from windrow.ingest.sinks.kit.commit.window_table import ReceiptTable
-from windrow.ingest.sinks.kit.files.file_stager import RowLayout
+from windrow.ingest.sinks.kit import ReceiptState, ReceiptTable, RowLayout
 
 
 class ClusterConnection(msgspec.Struct, frozen=True):

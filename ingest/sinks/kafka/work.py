@@ -11,7 +11,7 @@ from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts, Staged
 from windrow.ingest.sinks.kafka.control_records import ControlState, OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessages
-from windrow.ingest.sinks.kit.commit.window_table import check_receipt
+from windrow.ingest.sinks.kit import check_receipt
 
 
 class WindowWork(msgspec.Struct, frozen=True):

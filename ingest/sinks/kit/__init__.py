@@ -1,1 +1,364 @@
-"""What a kind of sink is made of."""
+"""What a kind of sink is made of: the one face of the modules that all kinds share.
+
+A kind, windrow's own or a plugin's, imports its pieces from here. The definition of each
+name has its docstring; `docs/write-your-own.md` shows the pieces at work. A name is loaded when it
+is first used: a section of a spec loads no Arrow, and a Spark task no commit loop.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+"""True for type checkers only."""
+
+if TYPE_CHECKING:
+    from windrow.ingest.crashpoints import crash_point as crash_point
+    from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR as OUTSIDE_CALENDAR
+    from windrow.ingest.schema.calendar import RowNumbers as RowNumbers
+    from windrow.ingest.schema.calendar import find_outside_calendar as find_outside_calendar
+    from windrow.ingest.schema.checksum import Hashes as Hashes
+    from windrow.ingest.schema.checksum import checksum as checksum
+    from windrow.ingest.schema.checksum import checksum_text as checksum_text
+    from windrow.ingest.schema.checksum import hash_rows as hash_rows
+    from windrow.ingest.schema.checksum import sum_hashes as sum_hashes
+    from windrow.ingest.schema.messages import last_values as last_values
+    from windrow.ingest.schema.metadata_types import metadata_fields as metadata_fields
+    from windrow.ingest.schema.metadata_types import names_beyond_spark as names_beyond_spark
+    from windrow.ingest.schema.primary_key import BUCKET as BUCKET
+    from windrow.ingest.schema.primary_key import BUCKETS as BUCKETS
+    from windrow.ingest.schema.primary_key import PrimaryKey as PrimaryKey
+    from windrow.ingest.schema.row_changes import DELETED as DELETED
+    from windrow.ingest.schema.row_changes import UNAVAILABLE as UNAVAILABLE
+    from windrow.ingest.sinks.kind import Evolve as Evolve
+    from windrow.ingest.sinks.kind import EvolveSetting as EvolveSetting
+    from windrow.ingest.sinks.kind import KeyColumns as KeyColumns
+    from windrow.ingest.sinks.kind import Mode as Mode
+    from windrow.ingest.sinks.kind import OnClusterSection as OnClusterSection
+    from windrow.ingest.sinks.kind import Rows as Rows
+    from windrow.ingest.sinks.kind import SinkSection as SinkSection
+    from windrow.ingest.sinks.kind import StoragePlace as StoragePlace
+    from windrow.ingest.sinks.kind import Version as Version
+    from windrow.ingest.sinks.kind import delta_dead_letters as delta_dead_letters
+    from windrow.ingest.sinks.kind import key_conflicts as key_conflicts
+    from windrow.ingest.sinks.kind import without_secret as without_secret
+    from windrow.ingest.sinks.kit.columns.json_columns import JsonEncoder as JsonEncoder
+    from windrow.ingest.sinks.kit.columns.json_columns import from_header as from_header
+    from windrow.ingest.sinks.kit.columns.json_columns import from_json_value as from_json_value
+    from windrow.ingest.sinks.kit.columns.json_columns import header_texts as header_texts
+    from windrow.ingest.sinks.kit.columns.json_columns import json_objects as json_objects
+    from windrow.ingest.sinks.kit.columns.json_columns import json_texts as json_texts
+    from windrow.ingest.sinks.kit.columns.json_columns import load_json as load_json
+    from windrow.ingest.sinks.kit.columns.json_columns import map_entries as map_entries
+    from windrow.ingest.sinks.kit.columns.json_columns import quote_json_texts as quote_json_texts
+    from windrow.ingest.sinks.kit.columns.merging import MergeColumns as MergeColumns
+    from windrow.ingest.sinks.kit.columns.merging import MergeCounts as MergeCounts
+    from windrow.ingest.sinks.kit.columns.merging import count_kept_keys as count_kept_keys
+    from windrow.ingest.sinks.kit.columns.merging import refuse_lost_values as refuse_lost_values
+    from windrow.ingest.sinks.kit.columns.merging import refuse_missing_keys as refuse_missing_keys
+    from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution as Evolution
+    from windrow.ingest.sinks.kit.columns.schema_evolution import add_new_columns as add_new_columns
+    from windrow.ingest.sinks.kit.columns.schema_evolution import allowed_changes as allowed_changes
+    from windrow.ingest.sinks.kit.columns.schema_evolution import plan_evolution as plan_evolution
+    from windrow.ingest.sinks.kit.columns.schema_evolution import (
+        refuse_unusable_files as refuse_unusable_files,
+    )
+    from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier as quote_identifier
+    from windrow.ingest.sinks.kit.columns.table_columns import file_schema as file_schema
+    from windrow.ingest.sinks.kit.columns.table_columns import fit_columns as fit_columns
+    from windrow.ingest.sinks.kit.columns.table_columns import is_scalar as is_scalar
+    from windrow.ingest.sinks.kit.columns.table_columns import (
+        refuse_unstorable as refuse_unstorable,
+    )
+    from windrow.ingest.sinks.kit.columns.table_columns import table_schema as table_schema
+    from windrow.ingest.sinks.kit.columns.text_concat import TEXT as TEXT
+    from windrow.ingest.sinks.kit.columns.text_concat import concat_texts as concat_texts
+    from windrow.ingest.sinks.kit.columns.text_concat import value_bytes as value_bytes
+    from windrow.ingest.sinks.kit.columns.text_concat import value_offsets as value_offsets
+    from windrow.ingest.sinks.kit.commit.commit_loop import AlreadyWritten as AlreadyWritten
+    from windrow.ingest.sinks.kit.commit.commit_loop import outcome_for as outcome_for
+    from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop as run_commit_loop
+    from windrow.ingest.sinks.kit.commit.commit_loop import table_gone_error as table_gone_error
+    from windrow.ingest.sinks.kit.commit.conflicts import adjacent_windows as adjacent_windows
+    from windrow.ingest.sinks.kit.commit.conflicts import already_committed as already_committed
+    from windrow.ingest.sinks.kit.commit.conflicts import refuse_gap as refuse_gap
+    from windrow.ingest.sinks.kit.commit.conflicts import refuse_overlap as refuse_overlap
+    from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable as DeadLetterTable
+    from windrow.ingest.sinks.kit.commit.dead_letter_table import window_of_note as window_of_note
+    from windrow.ingest.sinks.kit.commit.owner_properties import (
+        owner_from_properties as owner_from_properties,
+    )
+    from windrow.ingest.sinks.kit.commit.owner_properties import (
+        owner_properties as owner_properties,
+    )
+    from windrow.ingest.sinks.kit.commit.pages import Page as Page
+    from windrow.ingest.sinks.kit.commit.pages import PagedState as PagedState
+    from windrow.ingest.sinks.kit.commit.pages import PageFiles as PageFiles
+    from windrow.ingest.sinks.kit.commit.pages import PageLine as PageLine
+    from windrow.ingest.sinks.kit.commit.pages import Pages as Pages
+    from windrow.ingest.sinks.kit.commit.stored_receipts import ReceiptRow as ReceiptRow
+    from windrow.ingest.sinks.kit.commit.stored_receipts import range_texts as range_texts
+    from windrow.ingest.sinks.kit.commit.stored_receipts import (
+        read_stored_receipts as read_stored_receipts,
+    )
+    from windrow.ingest.sinks.kit.commit.stored_receipts import row_digest as row_digest
+    from windrow.ingest.sinks.kit.commit.sweep import cutoff_of as cutoff_of
+    from windrow.ingest.sinks.kit.commit.table_store import SWEPT as SWEPT
+    from windrow.ingest.sinks.kit.commit.table_store import Answer as Answer
+    from windrow.ingest.sinks.kit.commit.table_store import Conflict as Conflict
+    from windrow.ingest.sinks.kit.commit.table_store import ReceiptState as ReceiptState
+    from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt as StoredReceipt
+    from windrow.ingest.sinks.kit.commit.table_store import TableChange as TableChange
+    from windrow.ingest.sinks.kit.commit.table_store import Unanswered as Unanswered
+    from windrow.ingest.sinks.kit.commit.table_store import Written as Written
+    from windrow.ingest.sinks.kit.commit.window_table import ReceiptTable as ReceiptTable
+    from windrow.ingest.sinks.kit.commit.window_table import WindowTable as WindowTable
+    from windrow.ingest.sinks.kit.commit.window_table import check_receipt as check_receipt
+    from windrow.ingest.sinks.kit.commit.window_table import committed_by_key as committed_by_key
+    from windrow.ingest.sinks.kit.commit.window_table import read_receipt as read_receipt
+    from windrow.ingest.sinks.kit.files.file_stager import DeadLetterLayout as DeadLetterLayout
+    from windrow.ingest.sinks.kit.files.file_stager import FileStager as FileStager
+    from windrow.ingest.sinks.kit.files.file_stager import GrowingFile as GrowingFile
+    from windrow.ingest.sinks.kit.files.file_stager import Layout as Layout
+    from windrow.ingest.sinks.kit.files.file_stager import RowLayout as RowLayout
+    from windrow.ingest.sinks.kit.files.file_stager import TextStager as TextStager
+    from windrow.ingest.sinks.kit.files.filesystem import FILES_LOG as FILES_LOG
+    from windrow.ingest.sinks.kit.files.filesystem import ListedFile as ListedFile
+    from windrow.ingest.sinks.kit.files.filesystem import Place as Place
+    from windrow.ingest.sinks.kit.files.filesystem import dead_place as dead_place
+    from windrow.ingest.sinks.kit.files.filesystem import epoch_millis as epoch_millis
+    from windrow.ingest.sinks.kit.files.filesystem import fsync_path as fsync_path
+    from windrow.ingest.sinks.kit.files.filesystem import is_disk_full as is_disk_full
+    from windrow.ingest.sinks.kit.files.filesystem import is_same_place as is_same_place
+    from windrow.ingest.sinks.kit.files.filesystem import is_same_table as is_same_table
+    from windrow.ingest.sinks.kit.files.filesystem import log_gone_error as log_gone_error
+    from windrow.ingest.sinks.kit.files.filesystem import normalize_place as normalize_place
+    from windrow.ingest.sinks.kit.files.filesystem import other_kind_error as other_kind_error
+    from windrow.ingest.sinks.kit.files.filesystem import storage_advice as storage_advice
+    from windrow.ingest.sinks.kit.files.filesystem import waiting_for_storage as waiting_for_storage
+    from windrow.ingest.sinks.kit.files.parquet_files import BATCH_BYTES as BATCH_BYTES
+    from windrow.ingest.sinks.kit.files.parquet_files import BATCH_ROWS as BATCH_ROWS
+    from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter as ParquetRowWriter
+    from windrow.ingest.sinks.kit.files.parquet_files import (
+        explain_file_errors as explain_file_errors,
+    )
+    from windrow.ingest.sinks.kit.files.parquet_files import read_batches as read_batches
+    from windrow.ingest.sinks.kit.files.put_if_absent import PUT_WAITS as PUT_WAITS
+    from windrow.ingest.sinks.kit.files.put_if_absent import put_if_absent as put_if_absent
+    from windrow.ingest.sinks.kit.files.put_if_absent import retry_put as retry_put
+    from windrow.ingest.sinks.kit.files.staged_files import DATA_FOLDER as DATA_FOLDER
+    from windrow.ingest.sinks.kit.files.staged_files import RowFile as RowFile
+    from windrow.ingest.sinks.kit.files.staged_files import StagedFiles as StagedFiles
+    from windrow.ingest.sinks.kit.files.staged_files import new_file_path as new_file_path
+    from windrow.ingest.sinks.kit.files.staged_files import refuse_gone as refuse_gone
+    from windrow.ingest.sinks.kit.files.staged_files import staged_path as staged_path
+    from windrow.ingest.sinks.kit.files.staged_files import window_folder as window_folder
+    from windrow.ingest.sinks.kit.files.write_check import refuse_network as refuse_network
+    from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable as refuse_unwritable
+    from windrow.ingest.waiting import lock_holder as lock_holder
+    from windrow.ingest.waiting import waiting_for as waiting_for
+
+_NAMES = {
+    "sinks.kind": (
+        "Evolve",
+        "EvolveSetting",
+        "KeyColumns",
+        "Mode",
+        "OnClusterSection",
+        "Rows",
+        "SinkSection",
+        "StoragePlace",
+        "Version",
+        "delta_dead_letters",
+        "key_conflicts",
+        "without_secret",
+    ),
+    "crashpoints": ("crash_point",),
+    "schema.calendar": (
+        "OUTSIDE_CALENDAR",
+        "RowNumbers",
+        "find_outside_calendar",
+    ),
+    "schema.checksum": (
+        "Hashes",
+        "checksum",
+        "checksum_text",
+        "hash_rows",
+        "sum_hashes",
+    ),
+    "schema.messages": ("last_values",),
+    "schema.metadata_types": (
+        "metadata_fields",
+        "names_beyond_spark",
+    ),
+    "schema.primary_key": (
+        "BUCKET",
+        "BUCKETS",
+        "PrimaryKey",
+    ),
+    "schema.row_changes": (
+        "DELETED",
+        "UNAVAILABLE",
+    ),
+    "sinks.kit.columns.json_columns": (
+        "JsonEncoder",
+        "from_header",
+        "from_json_value",
+        "header_texts",
+        "json_objects",
+        "json_texts",
+        "load_json",
+        "map_entries",
+        "quote_json_texts",
+    ),
+    "sinks.kit.columns.merging": (
+        "MergeColumns",
+        "MergeCounts",
+        "count_kept_keys",
+        "refuse_lost_values",
+        "refuse_missing_keys",
+    ),
+    "sinks.kit.columns.schema_evolution": (
+        "Evolution",
+        "add_new_columns",
+        "allowed_changes",
+        "plan_evolution",
+        "refuse_unusable_files",
+    ),
+    "sinks.kit.columns.sql_names": ("quote_identifier",),
+    "sinks.kit.columns.table_columns": (
+        "file_schema",
+        "fit_columns",
+        "is_scalar",
+        "refuse_unstorable",
+        "table_schema",
+    ),
+    "sinks.kit.columns.text_concat": (
+        "TEXT",
+        "concat_texts",
+        "value_bytes",
+        "value_offsets",
+    ),
+    "sinks.kit.commit.commit_loop": (
+        "AlreadyWritten",
+        "outcome_for",
+        "run_commit_loop",
+        "table_gone_error",
+    ),
+    "sinks.kit.commit.conflicts": (
+        "adjacent_windows",
+        "already_committed",
+        "refuse_gap",
+        "refuse_overlap",
+    ),
+    "sinks.kit.commit.dead_letter_table": (
+        "DeadLetterTable",
+        "window_of_note",
+    ),
+    "sinks.kit.commit.owner_properties": (
+        "owner_from_properties",
+        "owner_properties",
+    ),
+    "sinks.kit.commit.pages": (
+        "Page",
+        "PageFiles",
+        "PageLine",
+        "PagedState",
+        "Pages",
+    ),
+    "sinks.kit.commit.stored_receipts": (
+        "ReceiptRow",
+        "range_texts",
+        "read_stored_receipts",
+        "row_digest",
+    ),
+    "sinks.kit.commit.sweep": ("cutoff_of",),
+    "sinks.kit.commit.table_store": (
+        "Answer",
+        "Conflict",
+        "ReceiptState",
+        "SWEPT",
+        "StoredReceipt",
+        "TableChange",
+        "Unanswered",
+        "Written",
+    ),
+    "sinks.kit.commit.window_table": (
+        "ReceiptTable",
+        "WindowTable",
+        "check_receipt",
+        "committed_by_key",
+        "read_receipt",
+    ),
+    "sinks.kit.files.file_stager": (
+        "DeadLetterLayout",
+        "FileStager",
+        "GrowingFile",
+        "Layout",
+        "RowLayout",
+        "TextStager",
+    ),
+    "sinks.kit.files.filesystem": (
+        "FILES_LOG",
+        "ListedFile",
+        "Place",
+        "dead_place",
+        "epoch_millis",
+        "fsync_path",
+        "is_disk_full",
+        "is_same_place",
+        "is_same_table",
+        "log_gone_error",
+        "normalize_place",
+        "other_kind_error",
+        "storage_advice",
+        "waiting_for_storage",
+    ),
+    "sinks.kit.files.parquet_files": (
+        "BATCH_BYTES",
+        "BATCH_ROWS",
+        "ParquetRowWriter",
+        "explain_file_errors",
+        "read_batches",
+    ),
+    "sinks.kit.files.put_if_absent": (
+        "PUT_WAITS",
+        "put_if_absent",
+        "retry_put",
+    ),
+    "sinks.kit.files.staged_files": (
+        "DATA_FOLDER",
+        "RowFile",
+        "StagedFiles",
+        "new_file_path",
+        "refuse_gone",
+        "staged_path",
+        "window_folder",
+    ),
+    "sinks.kit.files.write_check": (
+        "refuse_network",
+        "refuse_unwritable",
+    ),
+    "waiting": (
+        "lock_holder",
+        "waiting_for",
+    ),
+}
+"""The modules below `windrow.ingest`, and the names that each of them offers here."""
+
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [*_MODULES]  # noqa: PLE0604
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+
+    def __getattr__(name: str) -> object:
+        """Loads a name from its module (PEP 562).
+
+        Raises:
+            AttributeError: the kit has no such name.
+        """
+        if name not in _MODULES:
+            msg = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        value = getattr(import_module(f"windrow.ingest.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value

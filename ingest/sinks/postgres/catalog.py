@@ -36,8 +36,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Window, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Unreadable
-from windrow.ingest.sinks.kit.commit.stored_receipts import ReceiptRow, range_texts, row_digest
-from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt
+from windrow.ingest.sinks.kit import ReceiptRow, StoredReceipt, range_texts, row_digest, waiting_for
 from windrow.ingest.sinks.postgres.columns import CatalogColumn
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import (
@@ -50,7 +49,6 @@ from windrow.ingest.sinks.postgres.server import (
     is_true,
     set_local,
 )
-from windrow.ingest.waiting import waiting_for
 
 FORM = 4
 """The version of these tables. A table that was made with another one is refused."""
@@ -273,7 +271,7 @@ def tombstones_name(place: TablePlace, target: Target) -> TableName:
 class BoundTable:
     """A bound table in one transaction: its receipts, ranges, notes and rows.
 
-    It answers questions of `sinks.table_store.TableState`.
+    It answers questions of `sinks.kit.commit.table_store.TableState`.
 
     Args:
         connection: in a transaction.

@@ -8,12 +8,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.schema.checksum import Hashes, hash_rows
-from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.merging import MergeColumns
-from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution, plan_evolution
-from windrow.ingest.sinks.kit.columns.table_columns import refuse_unstorable
+from windrow.ingest.sinks.kit import (
+    DELETED,
+    UNAVAILABLE,
+    Evolution,
+    Evolve,
+    Hashes,
+    MergeColumns,
+    hash_rows,
+    plan_evolution,
+    refuse_unstorable,
+)
 from windrow.ingest.sinks.postgres.names import name_problems
 
 HASH = pa.field("_hash", pa.int64(), nullable=False)

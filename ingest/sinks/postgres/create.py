@@ -19,8 +19,7 @@ from psycopg import sql
 
 from windrow.ingest.errors import SchemaChangedError, SpecError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.schema_evolution import allowed_changes, refuse_unusable_files
+from windrow.ingest.sinks.kit import Evolve, allowed_changes, refuse_unusable_files
 from windrow.ingest.sinks.postgres.catalog import (
     FORM,
     TABLES,

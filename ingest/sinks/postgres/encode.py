@@ -33,16 +33,16 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
 from psycopg.types.json import set_json_loads
 
-from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR, RowNumbers, find_outside_calendar
-from windrow.ingest.sinks.kit.columns.json_columns import (
+from windrow.ingest.sinks.kit import (
+    OUTSIDE_CALENDAR,
+    TEXT,
     JsonEncoder,
+    RowNumbers,
+    concat_texts,
+    find_outside_calendar,
     load_json,
     map_entries,
     quote_json_texts,
-)
-from windrow.ingest.sinks.kit.columns.text_concat import (
-    TEXT,
-    concat_texts,
     value_bytes,
     value_offsets,
 )

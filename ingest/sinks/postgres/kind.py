@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from windrow.ingest.errors import needing
-from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import Text, TextOrEmpty, Values
-from windrow.ingest.sinks.kind import (
+from windrow.ingest.sinks.kit import (
     EvolveSetting,
     KeyColumns,
     Mode,
+    PrimaryKey,
     Rows,
     SinkSection,
     StoragePlace,
@@ -126,7 +126,7 @@ class PostgresSection(SinkSection):
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         store = _store(self, table_name(self.table).dead, folder)
-        from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
+        from windrow.ingest.sinks.kit import DeadLetterTable
 
         return DeadLetterTable(store)
 
@@ -135,7 +135,7 @@ def _store(section: PostgresSection, name: TableName, folder: Path, *more: Any) 
     with needing("postgres", "Tables in PostgreSQL can't be read or written"):
         from windrow.ingest.sinks.postgres.server import TablePlace, refuse_unusable
         from windrow.ingest.sinks.postgres.store import PostgresStore
-    from windrow.ingest.sinks.kit.files.filesystem import normalize_place
+    from windrow.ingest.sinks.kit import normalize_place
 
     url = server_url(section.url)
     refuse_unusable(url)

@@ -31,14 +31,15 @@ import pyarrow as pa
 from psycopg import sql
 
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.schema.row_changes import DELETED, UNAVAILABLE
-from windrow.ingest.sinks.kit.columns.merging import (
+from windrow.ingest.sinks.kit import (
+    DELETED,
+    UNAVAILABLE,
     MergeCounts,
+    committed_by_key,
     count_kept_keys,
     refuse_lost_values,
     refuse_missing_keys,
 )
-from windrow.ingest.sinks.kit.commit.window_table import committed_by_key
 from windrow.ingest.sinks.postgres.catalog import BoundTable, rows_stay, tombstones_name
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
 from windrow.ingest.sinks.postgres.encode import rows

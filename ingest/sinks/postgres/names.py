@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from windrow.ingest.errors import counted
-from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier
+from windrow.ingest.sinks.kit import quote_identifier
 
 LONGEST = 63
 """The most bytes of a name. PostgreSQL cuts a longer one, and says so only in a notice."""

@@ -41,9 +41,9 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.secrets import masked
+from windrow.ingest.sinks.kit import waiting_for
 from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
-from windrow.ingest.waiting import waiting_for
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 

@@ -24,14 +24,15 @@ from psycopg import sql
 
 from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.kit.files.file_stager import (
+from windrow.ingest.sinks.kit import (
     DeadLetterLayout,
     FileStager,
     GrowingFile,
     Layout,
+    Place,
+    StagedFiles,
+    staged_path,
 )
-from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.sinks.kit.files.staged_files import StagedFiles, staged_path
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows, unstorable
 from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, explained
@@ -89,7 +90,7 @@ class PostgresStagerFactory(msgspec.Struct, frozen=True):
 
 
 class CopyWriter:
-    """Writes rows as a binary COPY has them (`sinks.file_stager.RowWriter`)."""
+    """Writes rows as a binary COPY has them (`sinks.kit.files.file_stager.RowWriter`)."""
 
     def __init__(self) -> None:
         self._crc, self._columns = 0, list[str]()

@@ -28,19 +28,21 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities
-from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.table_columns import table_schema
-from windrow.ingest.sinks.kit.commit.table_store import (
+from windrow.ingest.sinks.kit import (
     Answer,
+    DeadLetterLayout,
+    Evolve,
+    Layout,
+    ListedFile,
+    PrimaryKey,
     TableChange,
     Unanswered,
+    WindowTable,
     Written,
+    epoch_millis,
+    refuse_unwritable,
+    table_schema,
 )
-from windrow.ingest.sinks.kit.commit.window_table import WindowTable
-from windrow.ingest.sinks.kit.files.file_stager import DeadLetterLayout, Layout
-from windrow.ingest.sinks.kit.files.filesystem import ListedFile, epoch_millis
-from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
 from windrow.ingest.sinks.postgres import catalog, server
 from windrow.ingest.sinks.postgres.catalog import (
     BoundTable,
@@ -153,7 +155,7 @@ class PostgresStore:
 
 
 class PostgresState(BoundTable):
-    """The table as one transaction sees it (`sinks.table_store.TableState`)."""
+    """The table as one transaction sees it (`sinks.kit.commit.table_store.TableState`)."""
 
     def __init__(
         self,

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
-from windrow.ingest.sinks.kind import Rows, SinkSection
 from windrow.ingest.sinks.kinds import TableOfItsKind
+from windrow.ingest.sinks.kit import Rows, SinkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters

@@ -16,7 +16,7 @@ from windrow.ingest.model.receipt import (
     SplitCounts,
     Staged,
 )
-from windrow.ingest.schema.checksum import checksum_text
+from windrow.ingest.sinks.kit import checksum_text
 
 Range: TypeAlias = tuple[str, int, int, int]
 

@@ -35,7 +35,6 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, counted
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Window
@@ -51,13 +50,14 @@ from windrow.ingest.ports.sink import (
     Unknown,
 )
 from windrow.ingest.settings.paths import is_url
-from windrow.ingest.sinks.kit.commit.conflicts import (
+from windrow.ingest.sinks.kit import (
     adjacent_windows,
     already_committed,
+    crash_point,
+    dead_place,
     refuse_gap,
     refuse_overlap,
 )
-from windrow.ingest.sinks.kit.files.filesystem import dead_place
 from windrow.ingest.sinks.routes.audit import RoutedAudit
 from windrow.ingest.sinks.routes.parts import (
     emptied,

@@ -16,8 +16,7 @@ from windrow.ingest.errors import SpecError, UnstorableRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staging
 from windrow.ingest.ports.sink import CheckingStager, Stager, StagerFactory
-from windrow.ingest.schema.checksum import checksum_text
-from windrow.ingest.schema.messages import last_values
+from windrow.ingest.sinks.kit import checksum_text, last_values
 from windrow.ingest.sinks.routes.parts import TableRows
 
 By = Literal["column", "header", "topic"]

@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.sinks.kit.columns.json_columns import from_json_value, json_texts, load_json
-from windrow.ingest.sinks.kit.columns.text_concat import TEXT, concat_texts
+from windrow.ingest.sinks.kit import TEXT, concat_texts, from_json_value, json_texts, load_json
 
 _NATIVE = (
     (pa.types.is_signed_integer, "INTEGER"),

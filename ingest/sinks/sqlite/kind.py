@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.paths import absolute, is_url
 from windrow.ingest.settings.values import Text, TextOrEmpty, Values, place, sentence
-from windrow.ingest.sinks.kind import Rows, SinkSection
+from windrow.ingest.sinks.kit import Rows, SinkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -55,12 +55,12 @@ class SqliteSection(SinkSection):
         return f"{absolute(self.path, folder)}#{self.table}"
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        from windrow.ingest.sinks.kit.commit.window_table import WindowTable
+        from windrow.ingest.sinks.kit import WindowTable
 
         return WindowTable(_store(self, self.table, folder, metadata), rows)
 
     def dead_letters(self, folder: Path) -> DeadLetters:
-        from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
+        from windrow.ingest.sinks.kit import DeadLetterTable
 
         return DeadLetterTable(_store(self, f"{self.table}_dead", folder))
 

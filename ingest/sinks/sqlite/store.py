@@ -25,41 +25,42 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Split, Window, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities, Unreadable
-from windrow.ingest.sinks.kit.columns.schema_evolution import add_new_columns
-from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier
-from windrow.ingest.sinks.kit.columns.table_columns import refuse_unstorable, table_schema
-from windrow.ingest.sinks.kit.commit.stored_receipts import ReceiptRow, range_texts, row_digest
-from windrow.ingest.sinks.kit.commit.table_store import (
-    Answer,
-    StoredReceipt,
-    TableChange,
-    Unanswered,
-    Written,
-)
-from windrow.ingest.sinks.kit.files.file_stager import GrowingFile, Layout, TextStager
-from windrow.ingest.sinks.kit.files.filesystem import (
-    ListedFile,
-    Place,
-    epoch_millis,
-    is_same_place,
-    normalize_place,
-)
-from windrow.ingest.sinks.kit.files.parquet_files import (
+from windrow.ingest.sinks.kit import (
     BATCH_BYTES,
     BATCH_ROWS,
-    ParquetRowWriter,
-    read_batches,
-)
-from windrow.ingest.sinks.kit.files.staged_files import (
     DATA_FOLDER,
+    Answer,
+    GrowingFile,
+    Layout,
+    ListedFile,
+    ParquetRowWriter,
+    Place,
+    ReceiptRow,
     RowFile,
     StagedFiles,
+    StoredReceipt,
+    TableChange,
+    TextStager,
+    Unanswered,
+    Written,
+    add_new_columns,
+    epoch_millis,
+    is_same_place,
+    lock_holder,
+    normalize_place,
+    quote_identifier,
+    range_texts,
+    read_batches,
     refuse_gone,
+    refuse_network,
+    refuse_unstorable,
+    refuse_unwritable,
+    row_digest,
     staged_path,
+    table_schema,
+    waiting_for,
 )
-from windrow.ingest.sinks.kit.files.write_check import refuse_network, refuse_unwritable
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
-from windrow.ingest.waiting import lock_holder, waiting_for
 
 _FORM = 2
 """The version of windrow's own tables. A table's `id` is in the name of its index, too."""
@@ -333,7 +334,7 @@ class SqliteStore:
 
 
 class SqliteState:
-    """The table as one transaction sees it (`sinks.table_store.TableState`)."""
+    """The table as one transaction sees it (`sinks.kit.commit.table_store.TableState`)."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from tests.sinks.world import SinkWorld
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.files.stage import FileFormat, read_file
 from windrow.ingest.sinks.files.store import FilesStore
-from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 

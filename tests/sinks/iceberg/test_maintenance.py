@@ -30,7 +30,7 @@ from tests.sinks.iceberg.world import (
     sink_at,
     state_of,
 )
-from tests.sinks.test_sweep import aged, dying
+from tests.sinks.kit.commit.test_sweep import aged, dying
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import (
     DamagedError,

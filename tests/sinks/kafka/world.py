@@ -19,7 +19,7 @@ from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.sinks.kafka.control_topic import arrived
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
-from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.sinks.kit.columns.json_columns import from_header, from_json_value, load_json
 from windrow.ingest.testing.contracts.windows import ROWS
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters

@@ -21,7 +21,7 @@ from windrow.ingest.crashpoints import CrashPoint, crash_point
 from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Done, Outcome
-from windrow.ingest.sinks.kinds import delta_dead_letters
+from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.sinks.kit.commit.table_store import Unanswered
 from windrow.ingest.sinks.routes.parts import parts_for, staged_for
 from windrow.ingest.sinks.routes.sink import RoutedSink

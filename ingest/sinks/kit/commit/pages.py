@@ -145,7 +145,7 @@ class Pages:
         return set(self.windows) if self._ranges.meets(asked) else set()
 
     def named(self, keys: Collection[str] | None) -> dict[str, tuple[NamedReceipt, int | None]]:
-        """The receipts of some windows, or of all, as `sinks.stored_receipts.read` takes them."""
+        """The receipts of some windows, or of all, for `read_stored_receipts`."""
         lines = self.windows if keys is None else _windows(self.pages, keys)
         return {key: (line, line.version) for key, line in lines.items()}
 
@@ -299,7 +299,7 @@ class PagedState:
         return self.pages.windows.keys()
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        return stored_receipts.read(self.folder, self.pages.named(keys))
+        return stored_receipts.read_stored_receipts(self.folder, self.pages.named(keys))
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         return self.pages.overlapping(ranges)

@@ -56,7 +56,7 @@ def write(folder: Place, receipt: Receipt) -> NamedReceipt:
     return named
 
 
-def read(
+def read_stored_receipts(
     folder: Place, named: Mapping[str, tuple[NamedReceipt, int | None]]
 ) -> Iterator[StoredReceipt | Unreadable]:
     """The receipts that commits name, in the order of the windows' keys.
@@ -93,7 +93,7 @@ def every(folder: Place) -> Iterator[str]:
 def restore(
     folder: Place, window: Window, named: NamedReceipt, text: str, *, dry_run: bool
 ) -> None:
-    """Puts a lost receipt back from its exact text (`sinks.table_store.TableState.restore`)."""
+    """Puts a lost receipt back from its exact text (`sinks.kit.commit.table_store.TableState.restore`)."""
     if digest(text.encode()) != named.digest:
         raise RefusedError(
             f"the copy of the receipt of window {window.key} is not the text that its commit named",

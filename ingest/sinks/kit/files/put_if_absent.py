@@ -21,7 +21,7 @@ from windrow.ingest.sinks.kit.files.filesystem import Place, storage_advice, wai
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
-WAITS = (0.2, 1.0, 3.0)
+PUT_WAITS = (0.2, 1.0, 3.0)
 """The seconds before each further try after a put that wasn't answered."""
 
 _S3 = "s3://"
@@ -95,7 +95,7 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
     )
 
 
-def retried(uri: str, step: Callable[[], None]) -> None:
+def retry_put(uri: str, step: Callable[[], None]) -> None:
     """Does a step before the first commit below a place, again after errors that may pass.
 
     Args:
@@ -105,7 +105,7 @@ def retried(uri: str, step: Callable[[], None]) -> None:
     Raises:
         SpecError, UnreachableError: the error of `refusal`.
     """
-    for wait in (*WAITS, None):
+    for wait in (*PUT_WAITS, None):
         try:
             step()
         except OSError as error:
@@ -160,7 +160,7 @@ class S3Puts:
                 self.put(path, content)
                 raise OSError(errno.ENOTSUP, "the store takes no notice of If-None-Match")
 
-        retried(self._uri, put)
+        retry_put(self._uri, put)
 
     def try_place(self) -> None:
         """Puts a trial file twice, and deletes it; raises as `check`."""
@@ -171,7 +171,7 @@ class S3Puts:
             with suppress(FileExistsError):
                 self.put(path, b"")
 
-        retried(self._uri, put)
+        retry_put(self._uri, put)
         try:
             self.check(path, b"")
         except BaseException:
@@ -179,7 +179,7 @@ class S3Puts:
             with suppress(OSError):
                 self._delete(path)
             raise
-        retried(self._uri, lambda: self._delete(path))
+        retry_put(self._uri, lambda: self._delete(path))
 
     def _delete(self, path: str) -> None:
         with self._explained(path):

@@ -77,7 +77,7 @@ def test_a_place_that_fails(
     """Every question to a store that doesn't answer says where, and what to check;
     making the sink asks nothing.
     """
-    monkeypatch.setattr("windrow.ingest.sinks.filesystem.fs.FileSystem", _Down)
+    monkeypatch.setattr("windrow.ingest.sinks.kit.files.filesystem.fs.FileSystem", _Down)
     DeltaBoth("s3://bucket", ROWS)
     with pytest.raises(
         UnreachableError, match=r"s3://bucket.*No route to host.*AWS_REGION.*credentials"

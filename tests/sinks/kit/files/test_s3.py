@@ -91,7 +91,7 @@ class TestParquet(_InStore):
 @pytest.fixture(params=[DeltaInStore, FilesInStore])
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Of each kind; nothing is waited for."""
-    monkeypatch.setattr(put_if_absent, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(put_if_absent, "PUT_WAITS", (0.0, 0.0, 0.0))
     monkeypatch.setattr(DeltaStore, "waits", (0.0, 0.0, 0.0))
     return request.param()
 
@@ -264,7 +264,7 @@ def test_a_store_is_waited_for_aloud(fresh: Any, monkeypatch: pytest.MonkeyPatch
 
 def test_missing_credentials_are_told_by_the_error_alone(tmp_path: Path) -> None:
     """Without the log lines of the library that looked for them."""
-    shutil.copy(Path(__file__).parents[1] / "integration" / "things.py", tmp_path)
+    shutil.copy(Path(__file__).parents[3] / "integration" / "things.py", tmp_path)
     spec = tmp_path / "things.yaml"
     spec.write_text(SPEC)
     env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
