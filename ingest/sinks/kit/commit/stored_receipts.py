@@ -93,7 +93,7 @@ def every(folder: Place) -> Iterator[str]:
 def restore(
     folder: Place, window: Window, named: NamedReceipt, text: str, *, dry_run: bool
 ) -> None:
-    """Puts a lost receipt back from its exact text (`sinks.kit.commit.table_store.TableState.restore`)."""
+    """Puts a lost receipt back from its exact text (`TableState.restore`)."""
     if digest(text.encode()) != named.digest:
         raise RefusedError(
             f"the copy of the receipt of window {window.key} is not the text that its commit named",

@@ -52,7 +52,7 @@ def batches_in(source: pa.NativeFile, columns: list[str] | None = None) -> Itera
 
 
 class ParquetRowWriter:
-    """Writes rows in Parquet for the readers of table formats (`sinks.kit.files.file_stager.RowWriter`).
+    """Writes rows in Parquet for the readers of table formats (`file_stager.RowWriter`).
 
     Args:
         columns: of the file.
