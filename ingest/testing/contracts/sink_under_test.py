@@ -42,7 +42,7 @@ class SinkUnderTest(ABC):
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
         """The next commit arrives, but its answer doesn't.
 
-        It is that of a sink over a `sinks.kit.commit.table_store.TableStore`; another one overrides it.
+        It is that of a sink over a `table_store.TableStore`; another one overrides it.
         """
         answered(sink, (Unanswered("the line is cut"), True))
         return nullcontext()
