@@ -108,11 +108,11 @@ def test_limits_are_held_against_medians() -> None:
     told = "small.table: 0.50 of the time of Spark's Kafka source, from_json, Parquet (limit 0.33)"
     assert list(broken(result("small.table", *slow))) == [told]
     assert list(broken(result("wide.table", *slow))) == []
-    costs = msgspec.structs.replace(RUN, cpu_seconds=1.5007)
+    costs = msgspec.structs.replace(RUN, cpu_seconds=1.8 * RUN.cpu_seconds)
     dear = msgspec.structs.replace(side("windrow", "lookup", 1.0, worker=501.0), runs=(costs,))
     without = side("windrow", "no lookup, Delta commit", 1.0, worker=199.0)
     assert list(broken(result("lookup.table", dear, without))) == [
-        "lookup.table: 0.70 CPU s a million rows more than no lookup, Delta commit (limit 0.6)",
+        "lookup.table: 1.80 of the CPU of no lookup, Delta commit (limit 1.75)",
         "lookup.table: a worker takes 101 MB more than no lookup, Delta commit (limit 100 MB)",
     ]
     big = side("windrow", "all", 1.0, worker=500.0)
