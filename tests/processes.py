@@ -31,3 +31,16 @@ def group(words: Sequence[str | Path], env: Mapping[str, str], log: Path) -> Ite
                     process.wait(30)
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(60)
+
+
+def peak_mib() -> float:
+    """The most memory that this process has held so far, in MiB, as Linux counts it.
+
+    Not `ru_maxrss`, which a process takes over from the one that started it.
+    """
+    (line,) = (
+        line
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        if line.startswith("VmHWM")
+    )
+    return int(line.split()[1]) / 1024

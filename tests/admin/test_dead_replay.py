@@ -20,7 +20,7 @@ from windrow.ingest.admin.dead_replay import TRIES
 from windrow.ingest.admin.edit_function import RefusedMessage, load_edit
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.receipts import restore
-from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.crashpoints import CRASH_POINTS, CrashError
 from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.receipt import DeadReplay, Receipt
@@ -439,14 +439,7 @@ def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) ->
 
 # --------------------------------------------------------------------------------------------------
 
-POINTS = (
-    "write.middle",
-    "write.after",
-    "dead.before",
-    "commit.before",
-    "commit.after",
-    "report.before",
-)
+POINTS = CRASH_POINTS[CRASH_POINTS.index("write.middle") :]
 
 
 @pytest.mark.some(3)

@@ -31,7 +31,7 @@ import pyarrow as pa
 from tests.bench.harness.servers import postgres
 from tests.sinks.postgres.world import PostgresBoth
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged
+from windrow.ingest.model.receipt import Checksums, Staged
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows
@@ -39,7 +39,7 @@ from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import TablePlace
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
 from windrow.ingest.sinks.postgres.url import server_url
-from windrow.ingest.testing.contracts.windows import TOPIC, plan_of, receipt, window
+from windrow.ingest.testing.contracts.windows import TOPIC, plan_of, receipt, split_counts, window
 
 BATCH = 8192
 ROWS = pa.schema(
@@ -109,20 +109,11 @@ def staged_by(stager_of: PostgresStagerFactory, split: Split, batch: pa.RecordBa
             these.set_column(at, MESSAGES.field(at), pa.array(np.arange(start, start + BATCH))),
         )
     staging, rows = stager.finish(), split.stop - split.start
-    counts = SplitCounts(
-        split.topic,
-        0,
-        split.start,
-        split.stop,
-        split.stop,
-        rows,
-        0,
-        rows,
-        0,
-        0,
-        rows,
-        0,
-        0,
+    counts = split_counts(
+        split,
+        read=rows,
+        valid=rows,
+        rows_staged=rows,
         checksums=Checksums(staging.checksum),
         rows=rows,
     )

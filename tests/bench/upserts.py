@@ -29,12 +29,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.sinks.with_dead_letters import DeltaKeyedBoth
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged
+from windrow.ingest.model.receipt import Checksums, Staged
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.schema.row_changes import DELETED
-from windrow.ingest.testing.contracts.windows import plan_of, receipt, window
+from windrow.ingest.testing.contracts.windows import plan_of, receipt, split_counts, window
 
 ROWS = pa.schema(
     [
@@ -111,22 +111,12 @@ def merged_by_windrow(folder: Path, rows: int, count: int, windows: int) -> list
             part = whole.slice(start, BATCH)
             stager.add(part, messages(split, at + start, at + start + part.num_rows))
         staging = stager.finish()
-        counts = SplitCounts(
-            split.topic,
-            split.partition,
-            split.start,
-            split.stop,
-            split.stop,
-            whole.num_rows,
-            0,
-            whole.num_rows,
-            0,
-            0,
-            staging.rows,
-            0,
-            0,
+        counts = split_counts(
+            split,
+            read=whole.num_rows,
+            valid=whole.num_rows,
+            rows_staged=staging.rows,
             checksums=Checksums(rows=staging.checksum),
-            deletes=0,
             rows=whole.num_rows,
         )
         staged = [Staged(split, counts, staging.committables, ())]

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from tests.integration.harness import millis, verdict, visible
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest.crashpoints import CRASH_POINTS
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -116,17 +117,7 @@ def test_replayed_by_the_command(user: User) -> None:
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize(
-    "point",
-    [
-        "write.middle",
-        "write.after",
-        "dead.before",
-        "commit.before",
-        "commit.after",
-        "report.before",
-    ],
-)
+@pytest.mark.parametrize("point", CRASH_POINTS[CRASH_POINTS.index("write.middle") :])
 def test_killed(user: User, point: str) -> None:
     """kill -9 at each point; then the same command again: nothing is lost, and nothing
     is there twice.

@@ -11,9 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.protocols.explore import Again, Ask, Process, Program, Scenario
+from tests.protocols.explore import Again, Ask, Program
 from tests.protocols.numbered import FIRST
-from tests.protocols.world import TRIES, File, Receipt, SinkProtocol, World, begun, judge
+from tests.protocols.world import (
+    TRIES,
+    File,
+    Receipt,
+    SinkProtocol,
+    World,
+    begun,
+    judge,
+    pairs_of_runs,
+)
 
 
 class Session(NamedTuple):
@@ -182,20 +191,7 @@ class Transaction(SinkProtocol):
             boundaries=((0, 0), (1, 2)),
             letters=frozenset({(0, "Z")}),
         )
-        self.scenarios = {
-            "one window twice": Scenario(
-                empty, (Process("A", "run", (0,)), Process("B", "run", (0,))), ((0,),)
-            ),
-            "two windows": Scenario(
-                empty, (Process("A", "run", (0,)), Process("B", "run", (1,))), ((1,), (0,))
-            ),
-            "two replays": Scenario(
-                held,
-                (Process("A", "run", (0, 2)), Process("B", "run", (0, 1))),
-                ((0, 1), (0, 2)),
-                frozenset({"generations left out"}),
-            ),
-        }
+        self.scenarios = pairs_of_runs(empty, held)
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """See `SinkProtocol.commit`; each try has a session of its own."""

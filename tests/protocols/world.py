@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tests.protocols.explore import Again, Ask, Program, Protocol, Scenario
+from tests.protocols.explore import Again, Ask, Process, Program, Protocol, Scenario
 
 SPLITS = (0, 1)
 TRIES = 2
@@ -194,6 +194,27 @@ def judge(receipt: Receipt, receipts: Iterable[Receipt]) -> Receipt | str | None
     ):
         return "overlap"
     return None
+
+
+def pairs_of_runs(empty: World, held: World) -> dict[str, Scenario]:
+    """Two runs at once: of one window, of two windows, and two replays of a window.
+
+    `empty`: a table without windows. `held`: one that holds window 0, with a dead letter.
+    """
+    return {
+        "one window twice": Scenario(
+            empty, (Process("A", "run", (0,)), Process("B", "run", (0,))), ((0,),)
+        ),
+        "two windows": Scenario(
+            empty, (Process("A", "run", (0,)), Process("B", "run", (1,))), ((1,), (0,))
+        ),
+        "two replays": Scenario(
+            held,
+            (Process("A", "run", (0, 2)), Process("B", "run", (0, 1))),
+            ((0, 1), (0, 2)),
+            frozenset({"generations left out"}),
+        ),
+    }
 
 
 class SinkProtocol(Protocol):

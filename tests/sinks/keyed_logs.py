@@ -20,7 +20,7 @@ from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import DamagedError, RefusedError, counted
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, DeadReplay, Receipt, SplitCounts, Staged
+from windrow.ingest.model.receipt import Checksums, DeadReplay, Receipt, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.schema.row_changes import UNAVAILABLE, changes
@@ -30,6 +30,7 @@ from windrow.ingest.testing.contracts.windows import (
     messages,
     plan,
     receipt,
+    split_counts,
     window,
 )
 
@@ -457,20 +458,12 @@ def _staged(stager: Any, split: Split, of: Sequence[Message], schema: pa.Schema)
         rows, deletes, valid = rows + len(kept), deletes + len(gone), valid + sum(map(bool, part))
     staging = stager.finish()
     n = split.stop - split.start
-    counts = SplitCounts(
-        split.topic,
-        split.partition,
-        split.start,
-        split.stop,
-        split.stop,
-        n,
-        n * 2,
-        valid,
-        0,
-        0,
-        staging.rows,
-        0,
-        0,
+    counts = split_counts(
+        split,
+        read=n,
+        bytes=n * 2,
+        valid=valid,
+        rows_staged=staging.rows,
         checksums=Checksums(rows=staging.checksum),
         rows=rows,
         filtered=n - valid,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.crashpoints import CrashPoint
+from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.kit.commit.table_store import Unanswered
 from windrow.ingest.testing.checker import Report, check
@@ -20,16 +20,7 @@ from windrow.ingest.testing.contracts.windows import ROWS, produced
 Break = Callable[[Any], object]
 """Breaks one step of an opened sink's commits."""
 
-POINTS: tuple[CrashPoint, ...] = (
-    "plan.before",
-    "plan.after",
-    "write.middle",
-    "write.after",
-    "dead.before",
-    "commit.before",
-    "commit.after",
-    "report.before",
-)
+POINTS = CRASH_POINTS[CRASH_POINTS.index("plan.before") :]
 """Where an attempt may die: all that a run comes by once the boundaries are frozen."""
 
 

@@ -154,24 +154,23 @@ def stage_split(
     letters_staged, rows_staged = letters.finish(), rows.finish()
     crash_point("write.after")
     n = whole.num_rows
-    counts = SplitCounts(
-        split.topic,
-        split.partition,
-        split.start,
-        split.stop,
-        split.stop,
-        n,
-        n * 2,
-        n - len(refused),
-        len(refused),
-        0,
-        rows_staged.rows,
-        letters_staged.rows,
-        0,
+    counts = split_counts(
+        split,
+        read=n,
+        bytes=n * 2,
+        valid=n - len(refused),
+        dead=len(refused),
+        rows_staged=rows_staged.rows,
+        dead_staged=letters_staged.rows,
         checksums=Checksums(rows_staged.checksum, letters_staged.checksum),
         rows=n - len(refused),
     )
     return Staged(split, counts, rows_staged.committables, letters_staged.committables)
+
+
+def split_counts(split: Split, **counts: Any) -> SplitCounts:
+    """The counts of a split that was read to its end: these fields, and zeros."""
+    return msgspec.structs.replace(SplitCounts.of_nothing(split), **counts)
 
 
 def receipt(
@@ -217,10 +216,13 @@ def staged_rows(
             made = only_rows(batch) if sink.capabilities.mode == "upsert" else batch
             stager.add(made, sent.slice(n, batch.num_rows))
             n += batch.num_rows
-        done, at = stager.finish(), (split.topic, split.partition, split.start, split.stop)
-        counts = SplitCounts(
-            *at,
-            *(split.stop, n, n * 2, n, 0, 0, done.rows, 0, 0),
+        done = stager.finish()
+        counts = split_counts(
+            split,
+            read=n,
+            bytes=n * 2,
+            valid=n,
+            rows_staged=done.rows,
             checksums=Checksums(done.checksum),
             rows=n,
         )

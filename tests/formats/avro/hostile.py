@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from tests.formats.avro.wire import text, varint
+from tests.processes import peak_mib
 from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
@@ -169,12 +169,7 @@ def peak(size: int, family: str) -> None:
     decoded = BatchDecoder(columns.arrow_schema, fast, strict).decode(
         pa.array([message, FAMILIES["nulls"](1), message], pa.binary()), "dead"
     )
-    (seen,) = (
-        line
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("VmHWM")
-    )
-    print(json.dumps([decoded.rows.num_rows, int(seen.split()[1]) / 1024]))
+    print(json.dumps([decoded.rows.num_rows, peak_mib()]))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 
 from tests.formats.json.models import Nested, Scalars
+from tests.processes import peak_mib
 from windrow.ingest.formats.json.decoder import json_batch_decoder
 from windrow.ingest.formats.json.strict import StrictJson
 from windrow.ingest.formats.shared.json_dialects import Reading
@@ -153,12 +153,7 @@ def peak(size: int, count: int, family: str) -> None:
     decoded = json_batch_decoder(Columns.of(model)).decode(
         pa.array([FAMILIES[family](size)] * count, pa.binary()), "dead"
     )
-    (seen,) = (
-        line
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("VmHWM")
-    )
-    print(json.dumps([decoded.rows.num_rows, int(seen.split()[1]) / 1024]))
+    print(json.dumps([decoded.rows.num_rows, peak_mib()]))
 
 
 if __name__ == "__main__":

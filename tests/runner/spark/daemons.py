@@ -40,6 +40,10 @@ class Cluster:
     master: str
     workers: dict[Path, psutil.Process]
 
+    def executors(self) -> list[psutil.Process]:
+        """The Java processes that run tasks, of all drivers and servers."""
+        return [child for worker in self.workers.values() for child in worker.children()]
+
 
 def of_this_process(_: Path) -> Mapping[str, str]:
     """The default environment of a worker: this process's own, with its Python on PATH."""

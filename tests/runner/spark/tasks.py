@@ -16,28 +16,24 @@ import pyarrow as pa
 
 from windrow.ingest.errors import DataLossError, SchemaChangedError, SpecError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged
+from windrow.ingest.model.receipt import Checksums, Staged
 from windrow.ingest.model.refusal_summary import RefusedAt
+from windrow.ingest.testing.contracts.windows import split_counts
 from windrow.ingest.testing.engine import WorkerDiedError
 
 
 def staged(split: Split, word: str) -> Staged:
     """A result that says `word`, with something in every field."""
     moment = datetime(2026, 1, 5, 1, 2, 3, 456789, UTC)
-    counts = SplitCounts(
-        split.topic,
-        split.partition,
-        split.start,
-        split.stop,
-        split.stop,
-        5,
-        600,
-        3,
-        2,
-        0,
-        3,
-        2,
-        1,
+    counts = split_counts(
+        split,
+        read=5,
+        bytes=600,
+        valid=3,
+        dead=2,
+        rows_staged=3,
+        dead_staged=2,
+        aborted=1,
         rows=3,
         filtered=1,
         deletes=2,

@@ -13,13 +13,14 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.integration.harness import Place, millis, verdict, visible
-from tests.integration.test_exactly_once import fill, thing
+from tests.integration.test_exactly_once import one_hour, place, thing
 from tests.integration.test_spark_task import OVER, status_of, until
 from tests.kafka.door import Door
 from tests.kafka.produce import Put, create_topic, produce
 from tests.runner.spark.drivers import Answer, Driver
 from tests.runner.spark.standalone import Cluster, known_cluster
 
+__all__ = ["one_hour", "place"]  # the fixtures
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 TRIES = 4
@@ -68,31 +69,28 @@ class Ground:
             self._driver = Driver(self.cluster.master, self.words(), self.folder)
         return self._driver
 
-    def executors(self) -> list[psutil.Process]:
-        """Java processes that run tasks, of all drivers."""
-        return [child for worker in self.cluster.workers.values() for child in worker.children()]
-
-    def stopped(self) -> psutil.Process:
-        """The Python worker that the trap has caught, once it has."""
-        found: list[psutil.Process] = []
-
-        def caught() -> bool:
-            below = [
-                process
-                for worker in self.cluster.workers.values()
-                for process in worker.children(recursive=True)
-            ]
-            found[:] = [process for process in below if status_of(process) == psutil.STATUS_STOPPED]
-            return bool(found)
-
-        until(caught, "no worker reached its crash point")
-        [worker] = found
-        return worker
-
     def close(self) -> None:
         """End the driver."""
         if self._driver is not None:
             self._driver.close()
+
+
+def stopped_worker(cluster: Cluster) -> psutil.Process:
+    """Waits until the trap has caught a Python worker of the cluster, and returns that."""
+    stopped: list[psutil.Process] = []
+
+    def any_stopped() -> bool:
+        children = [
+            process
+            for worker in cluster.workers.values()
+            for process in worker.children(recursive=True)
+        ]
+        stopped[:] = [p for p in children if status_of(p) == psutil.STATUS_STOPPED]
+        return bool(stopped)
+
+    until(any_stopped, "no worker reached its crash point")
+    [process] = stopped
+    return process
 
 
 def end(process: psutil.Process) -> None:
@@ -117,22 +115,6 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 def no_trap(ground: Ground) -> None:
     """A test that wants the trap sets it."""
     ground.trap.touch()
-
-
-@pytest.fixture(scope="module")
-def one_hour(kafka: str) -> str:
-    """A topic whose messages all lie in hour 1, in two topic-partitions, so two tasks;
-    never written to again.
-    """
-    topic = create_topic(kafka, partitions=2)
-    fill(kafka, topic, 1)
-    return topic
-
-
-@pytest.fixture
-def place(kafka: str, one_hour: str, tmp_path: Path) -> Place:
-    """A fresh table and ledger over that topic."""
-    return Place(kafka, one_hour, tmp_path)
 
 
 def staged(place: Place) -> set[str]:
@@ -173,8 +155,8 @@ def test_a_killed_executor_is_run_again(ground: Ground, place: Place) -> None:
     driver = ground.driver
     ground.trap.unlink()
     driver.begin(place)
-    worker = ground.stopped()
-    [executor] = [parent for parent in worker.parents() if parent in ground.executors()]
+    worker = stopped_worker(ground.cluster)
+    [executor] = [parent for parent in worker.parents() if parent in ground.cluster.executors()]
     executor.kill()
     until(lambda: status_of(worker) in OVER, "the worker outlived its executor")
     assert driver.answer() == Answer(recovered=False)
@@ -191,7 +173,7 @@ def test_a_killed_driver_is_followed_at_once(ground: Ground, place: Place, point
     first = ground.driver
     first.begin(place, crash=f"{point}:kill")
     first.dies()
-    left = ground.executors()
+    left = ground.cluster.executors()
     assert ground.driver.runs(place) == Answer(recovered=point == "commit.after")
     until(
         lambda: all(status_of(executor) in OVER for executor in left),
@@ -213,7 +195,7 @@ def test_a_task_that_always_kills_its_worker_ends_the_run(
         ground.trap.unlink()
         if not tried:
             driver.begin(place)
-        end(ground.stopped())
+        end(stopped_worker(ground.cluster))
     failed = driver.answer()
     assert failed.code == 3
     assert "Nothing was committed. Run the window again" in failed.text
@@ -290,7 +272,7 @@ def test_a_worker_that_wakes_behind_its_copy_changes_nothing(
     try:
         ground.trap.unlink()
         driver.begin(place, crash="commit.before:stop")
-        late = ground.stopped()
+        late = stopped_worker(ground.cluster)
         until(
             lambda: status_of(driver.process) == psutil.STATUS_STOPPED,
             "the driver didn't come to its commit",
@@ -321,7 +303,7 @@ def test_a_function_of_dataframes(
     place = Place(
         kafka, one_hour, tmp_path, {"transform": {"steps": [{"spark": "functions.py:same"}]}}
     )
-    trap, others = tmp_path / "trap", ground.executors()
+    trap, others = tmp_path / "trap", ground.cluster.executors()
     driver = Driver(
         ground.cluster.master,
         ground.words() | {"spark.executorEnv.WINDROW_CRASH": f"transform.middle:stop:{trap}"},
@@ -329,8 +311,8 @@ def test_a_function_of_dataframes(
     )
     try:
         driver.begin(place)
-        ground.stopped()
-        for executor in ground.executors():
+        stopped_worker(ground.cluster)
+        for executor in ground.cluster.executors():
             if executor not in others:
                 end(executor)
         failed = driver.answer()

@@ -23,7 +23,7 @@ from tests.contracts.engine_contract import ONE, EngineContract
 from tests.dataframes.test_sink import Ground as Batch
 from tests.dataframes.test_sink import each_once
 from tests.integration.harness import Place, verdict, visible
-from tests.integration.test_exactly_once import fill
+from tests.integration.test_exactly_once import one_hour, place
 from tests.integration.test_spark_task import OVER, status_of, until
 from tests.kafka.produce import Put, create_topic, produce
 from tests.runner.spark import tasks
@@ -31,7 +31,7 @@ from tests.runner.spark.drivers import Answer, Driver
 from tests.runner.spark.servers import serving
 from tests.runner.spark.standalone import Cluster, known_cluster
 from tests.runner.spark.tasks import Dies, Name, Where
-from tests.runner.spark.test_cluster_faults import in_table
+from tests.runner.spark.test_cluster_faults import in_table, stopped_worker
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.runner.spark import cluster, connect
@@ -39,6 +39,7 @@ from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.runner.spark.worker_bootstrap import Code
 
+__all__ = ["one_hour", "place"]  # the fixtures
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 
@@ -76,27 +77,6 @@ class Ground:
             "PATH": path,
             "XDG_CACHE_HOME": str(self.code.parent / "cache"),
         }
-
-    def executors(self) -> list[psutil.Process]:
-        """Java processes that run tasks, of all servers."""
-        return [child for worker in self.cluster.workers.values() for child in worker.children()]
-
-    def stopped(self) -> psutil.Process:
-        """The Python worker that the trap has caught, once it has."""
-        found: list[psutil.Process] = []
-
-        def caught() -> bool:
-            below = [
-                process
-                for worker in self.cluster.workers.values()
-                for process in worker.children(recursive=True)
-            ]
-            found[:] = [process for process in below if status_of(process) == psutil.STATUS_STOPPED]
-            return bool(found)
-
-        until(caught, "no worker reached its crash point")
-        [worker] = found
-        return worker
 
 
 @pytest.fixture(scope="module")
@@ -246,22 +226,6 @@ def test_dataframes_of_a_client(
 
 
 @pytest.fixture(scope="module")
-def one_hour(kafka: str) -> str:
-    """A topic whose messages all lie in hour 1, in two topic-partitions, so two tasks;
-    never written to again.
-    """
-    topic = create_topic(kafka, partitions=2)
-    fill(kafka, topic, 1)
-    return topic
-
-
-@pytest.fixture
-def place(kafka: str, one_hour: str, tmp_path: Path) -> Place:
-    """A fresh table and ledger over that topic."""
-    return Place(kafka, one_hour, tmp_path)
-
-
-@pytest.fixture(scope="module")
 def drivers(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Driver]]:
     """Two clients in processes of their own."""
     made = [Driver(ground.address, {}, tmp_path_factory.mktemp("client")) for _ in range(2)]
@@ -285,12 +249,12 @@ def test_two_clients_run_windows_beside_each_other(
     steps = {"transform": {"steps": [{"sql": "SELECT id, lower(name) AS name FROM rows"}]}}
     ways = {"one": {}, "other": steps}
     both = [Place(kafka, one_hour, tmp_path / name, over) for name, over in ways.items()]
-    for place, driver in zip(both, drivers, strict=True):
-        place.folder.mkdir()
-        driver.begin(place)
+    for each, driver in zip(both, drivers, strict=True):
+        each.folder.mkdir()
+        driver.begin(each)
     assert [driver.answer() for driver in drivers] == [Answer(recovered=False)] * 2
-    for place in both:
-        assert_exactly_once(place)
+    for each in both:
+        assert_exactly_once(each)
 
 
 @pytest.mark.parametrize(
@@ -308,8 +272,8 @@ def test_a_killed_executor_is_run_again(
     """
     ground.trap.unlink()
     drivers[0].begin(Place(place.bootstrap, place.topic, tmp_path, over))
-    worker = ground.stopped()
-    [executor] = [parent for parent in worker.parents() if parent in ground.executors()]
+    worker = stopped_worker(ground.cluster)
+    [executor] = [parent for parent in worker.parents() if parent in ground.cluster.executors()]
     executor.kill()
     until(lambda: status_of(worker) in OVER, "the worker outlived its executor")
     assert drivers[0].answer() == Answer(recovered=False)
@@ -337,7 +301,7 @@ def test_what_was_read_goes_with_its_executors(
             lambda: status_of(driver.process) == psutil.STATUS_STOPPED,
             "the function was not called",
         )
-        killed = ground.executors()
+        killed = ground.cluster.executors()
         for executor in killed:
             executor.kill()
         until(
@@ -386,7 +350,7 @@ def test_a_killed_server_is_an_outage(
 
     3 Nothing is committed. 4 The same window on another server is right.
     """
-    before = ground.executors()
+    before = ground.cluster.executors()
     with serving(*ground.words(), folder=ground.code, environment=ground.environment()) as (
         address,
         command,
@@ -395,8 +359,8 @@ def test_a_killed_server_is_an_outage(
         try:
             ground.trap.unlink()
             driver.begin(place)
-            ground.stopped()
-            own = [each for each in ground.executors() if each not in before]
+            stopped_worker(ground.cluster)
+            own = [each for each in ground.cluster.executors() if each not in before]
             below = command.children(recursive=True)
             command.kill()
             failed = driver.answer()

@@ -16,9 +16,8 @@ import psutil
 import pytest
 
 from tests.integration.harness import Place
-from tests.integration.test_exactly_once import fill
+from tests.integration.test_exactly_once import one_hour, place
 from tests.integration.test_spark_task import halted, status_of, until
-from tests.kafka.produce import create_topic
 from tests.runner.spark.drivers import Answer, Driver
 from tests.runner.spark.servers import serving
 from tests.runner.spark.test_cluster_faults import (
@@ -28,6 +27,7 @@ from tests.runner.spark.test_cluster_faults import (
     staged,
 )
 
+__all__ = ["one_hour", "place"]  # the fixtures
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 
@@ -94,20 +94,6 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 def shut_trap(ground: Ground) -> None:
     """A test that wants somebody caught removes the file."""
     ground.trap.touch()
-
-
-@pytest.fixture(scope="module")
-def one_hour(kafka: str) -> str:
-    """A topic whose messages all lie in hour 1; never written to again."""
-    topic = create_topic(kafka, partitions=2)
-    fill(kafka, topic, 1)
-    return topic
-
-
-@pytest.fixture
-def place(kafka: str, one_hour: str, tmp_path: Path) -> Place:
-    """A fresh table and ledger over that topic."""
-    return Place(kafka, one_hour, tmp_path)
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])

@@ -18,7 +18,7 @@ from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
 from tests.sinks.kafka.hooks import on_send
 from tests.sinks.kafka.test_kills import POINTS
 from tests.sinks.kafka.test_publish import staged, table
-from tests.sinks.kafka.world import committed, new_place, pieces, sink_at
+from tests.sinks.kafka.world import committed, new_place, pieces, report, sink_at
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.kafka import producers
@@ -38,25 +38,11 @@ from windrow.ingest.sinks.kafka.send import MessageSender, PublishTarget
 from windrow.ingest.sinks.kafka.store import KafkaState, TransactionContents, put_records
 from windrow.ingest.sinks.kafka.topics import Topic
 from windrow.ingest.sinks.kit.commit.window_table import committed_by_key
-from windrow.ingest.testing.checker import Report, check
-from windrow.ingest.testing.contracts.windows import plan, produced, staged_receipt, window
+from windrow.ingest.testing.contracts.windows import plan, staged_receipt, window
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 SINK = Capabilities(atomic="split", replaces=False)
 broker = pytest.mark.broker
-
-
-def report(place: str, numbers: range) -> Report:
-    """Runs the checker on all windows."""
-    sink = sink_at(place)
-    receipts = [c.receipt for c in sink.receipts()]
-    return check(
-        produced(numbers),
-        pieces(sink),
-        [sink.read_dead(r.window) for r in receipts],
-        receipts,
-        content="id",
-    )
 
 
 def complaints(place: str, number: int) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
 from tests.sinks.kafka.hooks import before_fence, behind_messages
 from tests.sinks.kafka.twins import TWINS
-from tests.sinks.kafka.world import new_place, pieces, sink_at
+from tests.sinks.kafka.world import new_place, pieces, report, sink_at
 from tests.warm import stops
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.contracts.windows import produced, staged_receipt
@@ -32,19 +32,6 @@ POINTS = [
     "commit.after",
 ]
 KILLS = 6
-
-
-def report(place: str, numbers: range) -> Report:
-    """Runs the checker on all windows."""
-    sink = sink_at(place)
-    receipts = [c.receipt for c in sink.receipts()]
-    return check(
-        produced(numbers),
-        pieces(sink),
-        [sink.read_dead(r.window) for r in receipts],
-        receipts,
-        content="id",
-    )
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, sink_at
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.kafka.producers import MESSAGE_BYTES, ProducerError, TransactionalProducer
-from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts, Staged
+from windrow.ingest.model.receipt import Checksums, Receipt, Staged
 from windrow.ingest.ports.sink import Delivered, Done
 from windrow.ingest.sinks.kafka import control_records, send, store, topics, transactions
 from windrow.ingest.sinks.kafka.control_records import ControlState
@@ -32,7 +32,14 @@ from windrow.ingest.sinks.kafka.stage import FOLDER, StagedMessageFiles, StagedM
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 from windrow.ingest.sinks.kafka.transactions import chains
-from windrow.ingest.testing.contracts.windows import messages, plan, receipt, staged_receipt, window
+from windrow.ingest.testing.contracts.windows import (
+    messages,
+    plan,
+    receipt,
+    split_counts,
+    staged_receipt,
+    window,
+)
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -61,20 +68,13 @@ def staged(
     done, found = stager.finish(), []
     for split, rows_staged, words in ((first, done.rows, done.committables), (second, 0, ())):
         n = split.stop - split.start
-        counts = SplitCounts(
-            split.topic,
-            split.partition,
-            split.start,
-            split.stop,
-            split.stop,
-            n,
-            n,
-            rows_staged,
-            0,
-            n - rows_staged,
-            rows_staged,
-            0,
-            0,
+        counts = split_counts(
+            split,
+            read=n,
+            bytes=n,
+            valid=rows_staged,
+            dropped=n - rows_staged,
+            rows_staged=rows_staged,
             checksums=Checksums(done.checksum if words else "0" * 16),
             rows=rows_staged,
         )

@@ -21,7 +21,8 @@ from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
 from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.sinks.kit.columns.json_columns import from_header, from_json_value, load_json
-from windrow.ingest.testing.contracts.windows import ROWS
+from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.contracts.windows import ROWS, produced
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
 SECONDS = 30.0
@@ -162,3 +163,16 @@ def committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
                     raise ck.KafkaException(message.error())
     finally:
         consumer.close()
+
+
+def report(place: str, numbers: range) -> Report:
+    """Runs the checker on all windows of the table at a place."""
+    sink = sink_at(place)
+    receipts = [c.receipt for c in sink.receipts()]
+    return check(
+        produced(numbers),
+        pieces(sink),
+        [sink.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )

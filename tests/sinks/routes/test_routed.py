@@ -26,7 +26,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Split, Window
-from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged
+from windrow.ingest.model.receipt import Checksums, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Stager, Unreadable
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.sinks.routes.sink import RoutedSink
@@ -39,6 +39,7 @@ from windrow.ingest.testing.contracts.windows import (
     plan,
     produced,
     receipt,
+    split_counts,
     stage,
     staged_dead_replay,
     staged_receipt,
@@ -362,23 +363,14 @@ def staged_wide(stager: Stager, split: Split) -> Staged:
         for_rows(sent, index),
     )
     done, n = stager.finish(), sent.num_rows
-    counts = SplitCounts(
-        split.topic,
-        split.partition,
-        split.start,
-        split.stop,
-        split.stop,
-        n,
-        n * 2,
-        n,
-        0,
-        0,
-        done.rows,
-        0,
-        0,
+    counts = split_counts(
+        split,
+        read=n,
+        bytes=n * 2,
+        valid=n,
+        rows_staged=done.rows,
         checksums=Checksums(done.checksum),
         rows=2 * n,
-        filtered=0,
     )
     return Staged(split, counts, done.committables, ())
 

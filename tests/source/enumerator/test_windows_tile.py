@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -41,21 +41,7 @@ from windrow.ingest.testing.broker import MemoryBroker
 
 HOURS = range(len(LABELS) - 1)
 TILES = settings(max_examples=examples(20))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def far() -> Iterator[None]:
-    """A look is far after 25 messages, so that short logs are sick too."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 25)
-        yield
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """Where ledgers lie, one file per example."""
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
+pytestmark = pytest.mark.usefixtures("short_scans")
 
 
 def fresh(folder: Path) -> str:

@@ -1,0 +1,24 @@
+"""Fixtures of the tests that plan windows over random logs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def short_scans() -> Iterator[None]:
+    """A search by timestamp scans at most 25 messages, so that short logs exceed that, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("windrow.ingest.source.enumerator.timestamp_search.MOST_SCANNED", 25)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder for ledgers, one file an example."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
