@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -32,7 +32,6 @@ from windrow.ingest.sinks.kit.commit.table_store import (
 )
 from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 from windrow.ingest.sinks.kit.files.file_stager import Layout
-from windrow.ingest.sinks.kit.files.filesystem import ListedFile
 
 Fault = Literal["conflict", "unknown", "lost"]
 """A fault of the next commit.
@@ -222,7 +221,7 @@ class MemoryState:
         )
         return (batch for pieces in kept for piece in pieces for batch in piece.to_batches())
 
-    def unneeded(self, _listed: Iterable[ListedFile], _cutoff: int) -> dict[str, int]:
+    def unneeded(self, _old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
         """Nothing: staged rows aren't files."""
         return {}
 

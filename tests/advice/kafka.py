@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.sinks.kafka import store, transactions
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
+from windrow.ingest.sinks.kit.files.staged_files import HasSize
 
 
 @dataclass
@@ -169,12 +171,12 @@ def staged_files_removed(world: KafkaWorld) -> None:
     """A sweep removes what a run has staged, right before the run publishes it."""
     left = [None]
 
-    def refuse_gone(files: object, wanted: object) -> None:
+    def refuse_gone(files: StagedMessageFiles, wanted: Iterable[HasSize]) -> None:
         if left:
             left.pop()
             for file in Path("lake/staging").rglob("*.arrow"):
                 file.unlink()
-        check(files, wanted)  # type: ignore[arg-type]
+        check(files, wanted)
 
     check = StagedMessageFiles.refuse_gone
     world.patches.setattr(StagedMessageFiles, "refuse_gone", refuse_gone)

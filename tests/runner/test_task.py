@@ -9,11 +9,12 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.sinks.kafka.world import encoder_of
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.runner.task import SplitTask, stage_rows
 from windrow.ingest.schema.row_changes import change_schema
-from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
+from windrow.ingest.sinks.kafka.serializers import PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
@@ -156,9 +157,9 @@ def test_a_row_for_a_topic_that_is_not_listed(tmp_path: Path) -> None:
     """Nor one for no topic: its message is a dead letter, and what the topic is called
     isn't told.
     """
-    encoder = MessageEncoder(PlainSerializer("raw", ("name",)), topic="name", topics=("orders",))
+    part = PlainSerializer("raw", ("name",))
+    encoder = encoder_of(part, ("orders",), str(tmp_path), topic_column="name")
     stager = KafkaStagerFactory(
-        str(tmp_path),
         RowLayout(NAMES, {"window": "_window", "offset": "_offset"}, "a"),
         encoder,
         window(0),

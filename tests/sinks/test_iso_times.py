@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.sinks.kafka.world import encoder_of
 from windrow.ingest.errors import UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR, find_outside_calendar
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
-from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
+from windrow.ingest.sinks.kafka.serializers import PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.sinks.postgres.encode import copy_rows, unstorable
@@ -119,11 +120,13 @@ def test_what_has_no_text_is_refused_at_its_offset(
         "json messages": PlainSerializer("json", ("t",)),
         "texts": PlainSerializer("string", ("t",)),
     }.get(kind, PlainSerializer("json", ("n",)))
-    encoder = MessageEncoder(part, headers={"h": "t"} if kind == "headers" else {})
+    encoder = encoder_of(
+        part, staging=str(tmp_path), headers={"h": "t"} if kind == "headers" else {}
+    )
     factory: Any = (
         FilesStagerFactory(str(tmp_path), layout, "w", FileFormat(kind, "none"))
         if kind in {"jsonl", "csv"}
-        else KafkaStagerFactory(str(tmp_path), layout, encoder, window(0))
+        else KafkaStagerFactory(layout, encoder, window(0))
     )
     if kind in {"texts", "headers"} and pa.types.is_timestamp(arrow):
         assert (

@@ -11,7 +11,7 @@ windrow have that transaction, so any two at once conflict.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 
@@ -37,7 +37,6 @@ from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
 from windrow.ingest.sinks.kit import (
     BUCKET,
     DATA_FOLDER,
-    SWEPT,
     Answer,
     Evolution,
     Evolve,
@@ -54,7 +53,6 @@ from windrow.ingest.sinks.kit import (
     Written,
     allowed_changes,
     committed_by_key,
-    epoch_millis,
     hash_rows,
     is_same_table,
     log_gone_error,
@@ -62,7 +60,6 @@ from windrow.ingest.sinks.kit import (
     normalize_place,
     other_kind_error,
     read_batches,
-    refuse_gone,
     refuse_unwritable,
     sum_hashes,
     table_schema,
@@ -263,10 +260,9 @@ class DeltaState(PagedState):
                 else:
                     yield batch.filter(pc.equal(batch[column].cast(pa.string()), window.key))
 
-    def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
+    def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
         needed = tables.needed(self._table)
-        old = {f.path: at for f in listed if (at := epoch_millis(f.modified)) <= cutoff}
-        return {path: at for path, at in sorted(old.items()) if path not in needed}
+        return {path: at for path, at in old.items() if path not in needed}
 
     # ---------------------------------------------- of a table with a primary key (`KeyedAudit`)
 
@@ -346,7 +342,7 @@ class DeltaState(PagedState):
                     wider = wide.of(file.path, file.part, columns)
                     actions += tables.add_actions(table, wider, file.part)
         # Files of an earlier try may be so old that a sweep has removed them since.
-        refuse_gone(self._store.files, wide.files, self.note(SWEPT))
+        self._store.staged.refuse_gone(wide.files, self)
         return Writing(actions, schema, None if become.widens_table else parts)
 
     def _has_rows(self, receipt: Receipt | None) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -45,7 +45,6 @@ from windrow.ingest.sinks.kit import (
     Conflict,
     Evolution,
     Layout,
-    ListedFile,
     PagedState,
     PageFiles,
     Pages,
@@ -56,7 +55,6 @@ from windrow.ingest.sinks.kit import (
     Unanswered,
     Written,
     add_new_columns,
-    epoch_millis,
     is_same_table,
     log_gone_error,
     normalize_place,
@@ -303,15 +301,14 @@ class FilesState(PagedState):
         for file in self.row_files(None if window is None else [window.key]):
             yield from read_file(self.folder, file.path, self._manifest.schema)
 
-    def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
+    def unneeded(self, old: Mapping[str, int], cutoff: int) -> Mapping[str, int]:
         """Leaves replaced files out during the grace period: readers may still read them.
 
         If the manifest that replaced them is missing, the next one that is there counts: files that
         were replaced before an old manifest are old, too.
         """
         named = {file.path for file in self.row_files()}
-        old = {f.path: at for f in listed if (at := epoch_millis(f.modified)) <= cutoff}
-        log = sorted((f.path, epoch_millis(f.modified)) for f in self.folder.walk(FILES_LOG))
+        log = sorted((f.path, f.modified_millis) for f in self.folder.walk(FILES_LOG))
         young = {
             window_folder(key)
             for key, line in self._lines.items()
@@ -320,7 +317,7 @@ class FilesState(PagedState):
         }
         return {
             path: at
-            for path, at in sorted(old.items())
+            for path, at in old.items()
             if path not in named and path.rpartition("/")[0] not in young
         }
 

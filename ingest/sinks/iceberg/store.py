@@ -10,7 +10,7 @@ table has their rows, from the newest one down to the first one that has any.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,7 +53,6 @@ from windrow.ingest.sinks.kit import (
     Conflict,
     Evolve,
     Layout,
-    ListedFile,
     PagedState,
     PageFiles,
     Pages,
@@ -62,7 +61,6 @@ from windrow.ingest.sinks.kit import (
     TableChange,
     Unanswered,
     Written,
-    epoch_millis,
     file_schema,
     is_disk_full,
     log_gone_error,
@@ -310,11 +308,10 @@ class IcebergState(PagedState):
     ) -> Iterator[pa.RecordBatch]:
         return read_files(self.table, self.tasks(None if window is None else window.key), names)
 
-    def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """Old files that no snapshot names, on any branch or tag."""
-        old = {f.path: at for f in listed if (at := epoch_millis(f.modified)) <= cutoff}
+    def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
+        """Those that no snapshot names, on any branch or tag."""
         named = self._named() if old else frozenset()
-        return {path: at for path, at in sorted(old.items()) if path not in named}
+        return {path: at for path, at in old.items() if path not in named}
 
     def _named(self) -> frozenset[str]:
         table, begin = self.table, f"{_location(self.table)}/"

@@ -151,9 +151,9 @@ class KafkaAudit:
         """True if messages have all columns of a row."""
         encoder, names = self._table.encoder, self._table.schema.names
         return (
-            not encoder.primary_key
-            and encoder.value.format == "json"
-            and set(encoder.value.columns) == set(names)
+            not encoder.options.primary_key
+            and encoder.options.value.format == "json"
+            and set(encoder.options.value.columns) == set(names)
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
@@ -266,7 +266,9 @@ class KafkaAudit:
         """Computes the checksums of messages, as `stage.ArrowWriter` does before they are sent."""
         encoder = self._table.encoder
         columns: dict[str, Any] = {
-            "topic": [None if encoder.topic is None else m.topic() for _, _, m in batch],
+            "topic": [
+                None if encoder.options.topic_column is None else m.topic() for _, _, m in batch
+            ],
             "key": [message.key() for _, _, message in batch],
             "value": [message.value() for _, _, message in batch],
         }

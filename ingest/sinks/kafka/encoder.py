@@ -17,8 +17,8 @@ several pipelines may publish rows of one topic to one target.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,22 +29,21 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Window
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.metadata_arrays import columns
+from windrow.ingest.sinks.kafka.options import KafkaOptions
 from windrow.ingest.sinks.kafka.partitioners import PARTITION
 from windrow.ingest.sinks.kafka.registry_serializer import Misfit, RegistrySerializer
-from windrow.ingest.sinks.kit import (
-    DELETED,
-    OUTSIDE_CALENDAR,
-    PrimaryKey,
-    concat_texts,
-    find_outside_calendar,
-    header_texts,
-    json_objects,
-)
+from windrow.ingest.sinks.kafka.serializers import without_text
+from windrow.ingest.sinks.kit import DELETED, PrimaryKey, concat_texts, header_texts
 
 ORIGIN = "windrow.origin"
 
-IN_ORIGIN = frozenset({"topic", "partition", "offset", "timestamp", "window"})
+_IN_ORIGIN = frozenset({"topic", "partition", "offset", "timestamp", "window"})
 """The metadata columns that a message has by its origin."""
+
+
+def further_headers(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Returns the headers, each with its column, of metadata that no origin says."""
+    return {column: column for name, column in metadata.items() if name not in _IN_ORIGIN}
 
 
 class Origin(NamedTuple):
@@ -90,8 +89,6 @@ def origin_of(headers: Mapping[str, bytes | None]) -> Origin | None:
         return None
 
 
-Format = Literal["json", "string", "raw"]
-
 HEADER = "header:"
 """Prefix of the columns of an encoded batch that are headers."""
 
@@ -113,84 +110,27 @@ NOW = -1
 """Time of a message that gets the time at which it is published."""
 
 
-class PlainSerializer(msgspec.Struct, frozen=True):
-    """Makes keys or values as JSON, text or bytes.
-
-    Attributes:
-        format: the format; `string` and `raw` write one column.
-        columns: the columns that are written.
-    """
-
-    format: Format
-    columns: tuple[str, ...]
-
-    def encoded(self, batch: pa.RecordBatch) -> pa.Array:
-        """Returns the bytes of each row; null only where the column of `string` or `raw` is."""
-        if self.format == "json":
-            return json_objects({name: batch[name] for name in self.columns}).cast(pa.binary())
-        return header_texts(batch[self.columns[0]])
-
-    def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
-        """Returns the rows with a date or time that has no ISO 8601 text."""
-        return _without_text(batch, self.columns, numbers=self.format != "json")
-
-
-def _without_text(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool) -> Misfit | None:
-    """Returns the rows with a date or time that has no ISO 8601 text.
-
-    `numbers`: True if a column of instants is written as numbers, as in headers.
-    """
-    texts = {
-        name: batch[name]
-        for name in columns
-        if not (numbers and pa.types.is_timestamp(batch[name].type))
-    }
-    found = find_outside_calendar(texts)
-    return None if found is None else (found[0], f"column {found[1]} {OUTSIDE_CALENDAR}")
-
-
-Serializer = PlainSerializer | RegistrySerializer
-"""Makes keys or values in any of the formats."""
-
-
-def with_columns(serializer: Serializer, names: Sequence[str]) -> Serializer:
-    """Returns the serializer, with these columns if it names none."""
-    if serializer.columns:
-        return serializer
-    return msgspec.structs.replace(serializer, columns=tuple(names))
-
-
 class MessageEncoder(msgspec.Struct, frozen=True):
     """Makes the messages of rows.
 
     Attributes:
-        value: makes values.
-        key: makes keys; None: messages have no key.
-        headers: names of headers, each with its column, besides the origin.
-        attempt: the column with the attempt that staged a row, if there is one; two
-            attempts at the same row differ in it.
-        time: `message`: the time of the message that the row came from; `published`: the
-            time of publishing; else a column.
-        topic: the column that names the topic of a row; None: there is one topic.
-        topics: the topics that may be named.
-        primary_key: the columns by which a message replaces an earlier one, if it does.
-            A deleted row is a message without a value then.
+        options: the table's; the serializer of values names its columns.
+        metadata: the names of the metadata's columns.
     """
 
-    value: Serializer
-    key: Serializer | None = None
-    headers: Mapping[str, str] = {}
-    attempt: str | None = None
-    time: str = "message"
-    topic: str | None = None
-    topics: tuple[str, ...] = ()
-    primary_key: tuple[str, ...] = ()
+    options: KafkaOptions
+    metadata: Mapping[str, str] = {}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Names of headers, each with its column, besides the origin."""
+        return {**further_headers(self.metadata), **self.options.headers}
 
     def misrouted(self, encoded: pa.RecordBatch) -> list[int]:
         """Returns the numbers of messages that name none of the target topics."""
-        if self.topic is None:
+        if self.options.topic_column is None:
             return []
-        known = pc.is_in(encoded["topic"], value_set=pa.array(self.topics, pa.string()))
+        known = pc.is_in(encoded["topic"], value_set=pa.array(self.options.topics, pa.string()))
         return np.flatnonzero(~known.to_numpy(zero_copy_only=False)).tolist()
 
     def check_columns(self, rows: pa.Schema) -> None:
@@ -200,12 +140,12 @@ class MessageEncoder(msgspec.Struct, frozen=True):
             SpecError: columns are missing, or can't be written.
         """
         named = {
-            *self.value.columns,
-            *(self.key.columns if self.key else ()),
+            *self.options.value.columns,
+            *(self.options.key.columns if self.options.key else ()),
             *self.headers.values(),
-            self.topic,
+            self.options.topic_column,
         }
-        named |= set() if self.time in {"message", "published"} else {self.time}
+        named |= set() if self.options.time in {"message", "published"} else {self.options.time}
         missing = sorted({name for name in named if name is not None} - set(rows.names))
         if missing:
             raise SpecError(
@@ -213,9 +153,9 @@ class MessageEncoder(msgspec.Struct, frozen=True):
                 "setup",
                 f"Their columns are {', '.join(rows.names)}.",
             )
-        if self.primary_key:
-            PrimaryKey(self.primary_key).refuse_unusable(rows)
-        for serializer in (self.key, self.value):
+        if self.options.primary_key:
+            PrimaryKey(self.options.primary_key).refuse_unusable(rows)
+        for serializer in (self.options.key, self.options.value):
             if isinstance(serializer, RegistrySerializer):
                 serializer.schema_of(rows)
 
@@ -225,25 +165,25 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         The value of a deleted row isn't written. Keys are looked at first, then values,
         then headers, and the first of them with such rows is returned.
         """
-        for serializer in (self.key, self.value):
+        for serializer in (self.options.key, self.options.value):
             if serializer is None:
                 continue
             written = np.arange(len(batch))
-            if serializer is self.value and self.primary_key:
+            if serializer is self.options.value and self.options.primary_key:
                 written = np.flatnonzero(~batch[DELETED].to_numpy(zero_copy_only=False))
             found = serializer.misfit(
                 batch if len(written) == len(batch) else batch.take(pa.array(written))
             )
             if found is not None:
                 return written[found[0]], found[1]
-        return _without_text(batch, self.headers.values(), numbers=True)
+        return without_text(batch, self.headers.values(), numbers=True)
 
     def untimed(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> Sequence[int]:
         """Returns the numbers of rows whose time can't be a message's.
 
         Kafka takes no time before 1970, and for librdkafka 0 means none.
         """
-        if self.time == "published":
+        if self.options.time == "published":
             return []
         rows: list[int] = pc.indices_nonzero(
             pc.less_equal(self._stamps(batch, messages), 0)
@@ -261,19 +201,20 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         """
         key, value = (
             (
-                serializer.registered(rows, self.topics, registry)
+                serializer.registered(rows, self.options.topics, registry)
                 if isinstance(serializer, RegistrySerializer)
                 else serializer
             )
-            for serializer in (self.key, self.value)
+            for serializer in (self.options.key, self.options.value)
         )
-        return msgspec.structs.replace(self, key=key, value=value)
+        options = msgspec.structs.replace(self.options, key=key, value=value)
+        return msgspec.structs.replace(self, options=options)
 
     def refuse_unregistrable(self, rows: pa.Schema, registry: Registry | None) -> None:
         """Checks that `registered` would work; see `RegistrySerializer.refuse_unregistrable`."""
-        for serializer in (self.key, self.value):
+        for serializer in (self.options.key, self.options.value):
             if isinstance(serializer, RegistrySerializer):
-                serializer.refuse_unregistrable(rows, self.topics, registry)
+                serializer.refuse_unregistrable(rows, self.options.topics, registry)
 
     @property
     def schema(self) -> pa.Schema:
@@ -289,7 +230,9 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         A message's time is one of them: the topic may set it, so it can't be compared
         with the published message.
         """
-        mine = (name for name, column in self.headers.items() if column == self.attempt)
+        mine = (
+            name for name, column in self.headers.items() if column == self.metadata.get("attempt")
+        )
         return PARTITION, "time", *(f"{HEADER}{name}" for name in mine)
 
     def encoded(
@@ -302,12 +245,16 @@ class MessageEncoder(msgspec.Struct, frozen=True):
             messages: the messages that the rows came from.
             window: the window that the rows are of.
         """
-        n, value = batch.num_rows, self.value.encoded(batch)
-        if self.primary_key:
+        n, value = batch.num_rows, self.options.value.encoded(batch)
+        if self.options.primary_key:
             value = pc.if_else(batch[DELETED], pa.scalar(None, pa.binary()), value)
         columns = [
-            pa.nulls(n, pa.string()) if self.topic is None else batch[self.topic].cast(pa.string()),
-            pa.nulls(n, pa.binary()) if self.key is None else self.key.encoded(batch),
+            pa.nulls(n, pa.string())
+            if self.options.topic_column is None
+            else batch[self.options.topic_column].cast(pa.string()),
+            pa.nulls(n, pa.binary())
+            if self.options.key is None
+            else self.options.key.encoded(batch),
             value,
             self._times(batch, messages),
             origins(messages, window),
@@ -316,10 +263,12 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _times(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Array:
-        if self.time == "published":
+        if self.options.time == "published":
             return pa.repeat(pa.scalar(NOW, pa.int64()), batch.num_rows)
         return pc.fill_null(self._stamps(batch, messages), NOW)
 
     def _stamps(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Array:
-        stamps = messages["timestamp"] if self.time == "message" else batch[self.time]
+        stamps = (
+            messages["timestamp"] if self.options.time == "message" else batch[self.options.time]
+        )
         return stamps.cast(pa.timestamp("ms", stamps.type.tz), safe=False).cast(pa.int64())

@@ -41,7 +41,7 @@ from windrow.ingest.sinks.kit import (
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
     from windrow.ingest.ports.sink import Sink
-    from windrow.ingest.sinks.kafka.encoder import Serializer
+    from windrow.ingest.sinks.kafka.serializers import Serializer
 
 _REGISTERED = ("avro-confluent", "protobuf-confluent")
 """Formats with a schema in a registry."""
@@ -348,9 +348,10 @@ class KafkaSection(OnClusterSection):
         from windrow.ingest.errors import SpecError
         from windrow.ingest.registry.settings import registry_of
         from windrow.ingest.schema.user_code import FunctionReference
-        from windrow.ingest.sinks.kafka.encoder import PlainSerializer
+        from windrow.ingest.sinks.kafka.options import KafkaOptions
+        from windrow.ingest.sinks.kafka.serializers import PlainSerializer
         from windrow.ingest.sinks.kafka.sink import KafkaSink
-        from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
+        from windrow.ingest.sinks.kafka.table import ClusterConnection
         from windrow.ingest.sinks.kit import normalize_place
 
         if self.bootstrap_servers is None:
@@ -366,7 +367,7 @@ class KafkaSection(OnClusterSection):
                 "spec",
                 "Leave it out, or set sink.atomic_window.",
             )
-        options = Options(
+        options = KafkaOptions(
             topics=self.topics or (str(self.topic),),
             control=self.control,
             staging=normalize_place(absolute(self.staging, folder)),
@@ -480,8 +481,8 @@ def _serializer(
     part: Literal["key", "value"], section: _SerializerSection, columns: tuple[str, ...]
 ) -> Serializer:
     from windrow.ingest.registry.client import Subjects
-    from windrow.ingest.sinks.kafka.encoder import PlainSerializer
     from windrow.ingest.sinks.kafka.registry_serializer import RegistrySerializer
+    from windrow.ingest.sinks.kafka.serializers import PlainSerializer
 
     match section.format:
         case "json" | "string" | "raw":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,8 +20,7 @@ import pyarrow as pa
 from windrow.ingest.errors import RefusedError, counted
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.user_code import FunctionReference, load_function
-
-Partitioner = Literal["default", "key-hash", "fixed", "round-robin", "source", "function"]
+from windrow.ingest.sinks.kafka.options import Partitioner
 
 Numbers = npt.NDArray[np.int32]
 

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
 from threading import BoundedSemaphore
 from typing import Any
@@ -30,7 +31,6 @@ from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.capi import Api, MessageHead, library
 from windrow.ingest.kafka.producers import (
     MESSAGE_LIMIT,
-    Acks,
     MessageProducer,
     NonIdempotentProducer,
     ProducerError,
@@ -40,11 +40,11 @@ from windrow.ingest.kafka.producers import (
 from windrow.ingest.kafka.retry import IDLE_SECONDS, PATIENCE_SECONDS
 from windrow.ingest.model.plan import Split
 from windrow.ingest.native.calling import Compiled
-from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.sinks.kafka.control_records import OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.encoder import HEADER, ORIGIN, origin_of
 from windrow.ingest.sinks.kafka.fields import CALLS, FLAGS, HEADERS, WORDS
-from windrow.ingest.sinks.kafka.partitioners import BY_KEY, PARTITION, Partitioner, partitions
+from windrow.ingest.sinks.kafka.options import KafkaOptions
+from windrow.ingest.sinks.kafka.partitioners import BY_KEY, PARTITION, partitions
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 from windrow.ingest.sinks.kafka.topics import LogEnd, Topic
 from windrow.ingest.sinks.kafka.work import WindowWork
@@ -95,40 +95,31 @@ class PublishTarget(msgspec.Struct, frozen=True):
     """Target of messages, and how they are sent.
 
     Attributes:
-        topics: the target topics by name.
-        only: the one target topic; None: a row names its topic.
-        control: the control topic.
+        options: the table's.
+        topics: the target topics by name, as the cluster has them now.
         properties: those of an AdminClient.
-        timeout_ms: how long a transaction may take.
-        partitioner: how a message's partition is chosen.
-        delivery: the delivery guarantee.
-        acks: which brokers confirm a message, with `delivery` none.
     """
 
+    options: KafkaOptions
     topics: Mapping[str, Topic]
-    only: str | None
-    control: str
     properties: Mapping[str, Value]
-    timeout_ms: int
-    partitioner: Partitioner
-    delivery: Delivered = "exactly-once"
-    acks: Acks = "1"
 
     def producer(self, name: str) -> MessageProducer:
         """Makes the producer that has a transactional id, if there are transactions."""
         own: Mapping[str, Value] = {
             **self.properties,
-            **({"partitioner": BY_KEY} if self.partitioner == "key-hash" else {}),
+            **({"partitioner": BY_KEY} if self.options.partitioner == "key-hash" else {}),
             "batch.size": self.batch_bytes,
         }
-        if self.delivery == "none":
-            return NonIdempotentProducer(own, self.acks, PATIENCE_SECONDS)
-        if self.delivery == "at-least-once":
+        if self.options.delivery == "none":
+            return NonIdempotentProducer(own, self.options.acks, PATIENCE_SECONDS)
+        if self.options.delivery == "at-least-once":
             return MessageProducer(own, PATIENCE_SECONDS)
         # librdkafka takes no request timeout above that of the transaction.
-        socket = min(int(self.properties["socket.timeout.ms"]), self.timeout_ms)
+        timeout_ms = self.options.timeout // timedelta(milliseconds=1)
+        socket = min(int(self.properties["socket.timeout.ms"]), timeout_ms)
         return TransactionalProducer(
-            {**own, "transaction.timeout.ms": self.timeout_ms, "socket.timeout.ms": socket},
+            {**own, "transaction.timeout.ms": timeout_ms, "socket.timeout.ms": socket},
             name,
             PATIENCE_SECONDS,
         )
@@ -148,7 +139,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
         """What becomes of a split with a message that can't be published, for error messages."""
         return (
             "was taken back"
-            if self.delivery == "exactly-once"
+            if self.options.delivery == "exactly-once"
             else "may be in the topic already, and may come again"
         )
 
@@ -258,7 +249,7 @@ class MessageSender:
             RefusedError: a topic's settings refuse a message, or a topic was made anew.
             ProducerError: a message was not written within a transaction's timeout.
         """
-        deadline = time.monotonic() + self._target.timeout_ms / 1000
+        deadline = time.monotonic() + self._target.options.timeout.total_seconds()
         while left := len(self._producer.producer):
             self._poll()
             if time.monotonic() > deadline:
@@ -320,7 +311,7 @@ class MessageSender:
             event, self._reports.ctypes.data, len(self._reports)
         ):
             row = passes.next_failed(self._reports, count, 0)
-            while row < count and self._target.delivery != "none":
+            while row < count and self._target.options.delivery != "none":
                 self.keep_failure(int(self._reports[row]))
                 row = passes.next_failed(self._reports, count, row + 1)
 
@@ -417,16 +408,19 @@ class MessageSender:
         self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int
     ) -> tuple[Ints, Ints]:
         """Returns the partition of each message, and the address of its topic's handle."""
-        how, n, only = self._target.partitioner, batch.num_rows, self._target.only
+        options, n = self._target.options, batch.num_rows
         function = PARTITION in batch.schema.names
 
         def chosen(topic: str) -> Any:
             if function:
                 return batch[PARTITION].to_numpy().astype(np.int64)
             count = self._target.topics[topic].partitions
-            return partitions(how, n, sent, number, split.partition, count).astype(np.int64)
+            return partitions(options.partitioner, n, sent, number, split.partition, count).astype(
+                np.int64
+            )
 
-        if only is not None:
+        if options.only_topic is not None:
+            only = options.only_topic
             return chosen(only), np.full(n, topics[only], np.int64)
         encoded = batch["topic"].dictionary_encode()
         names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()

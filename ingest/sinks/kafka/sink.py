@@ -42,7 +42,7 @@ from windrow.ingest.sinks.kafka.control_records import (
 )
 from windrow.ingest.sinks.kafka.partitioners import PartitionFunction
 from windrow.ingest.sinks.kafka.send import PublishTarget, sending_library
-from windrow.ingest.sinks.kafka.stage import FOLDER, KafkaStagerFactory, StagedMessages
+from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.kafka.store import (
     FencedStore,
     KafkaState,
@@ -64,10 +64,8 @@ from windrow.ingest.sinks.kafka.work import (
 from windrow.ingest.sinks.kit import (
     AlreadyWritten,
     RowLayout,
-    StagedFiles,
     Unanswered,
     Written,
-    cutoff_of,
     outcome_for,
     refuse_unwritable,
     run_commit_loop,
@@ -132,12 +130,10 @@ class KafkaSink(KafkaTable):
         del generation
         layout = RowLayout(self.options.staged(self.schema), self.metadata, attempt)
         encoder = self.encoder.registered(self.columns, self.connection.registry)
-        return KafkaStagerFactory(
-            self.options.staging, layout, encoder, plan.window, self._function()
-        )
+        return KafkaStagerFactory(layout, encoder, plan.window, self._function())
 
     def progress_folder(self) -> ProgressFolder:
-        return StagedFiles(self.options.staging, (FOLDER,), StagedMessages).progress_folder()
+        return self.files.progress_folder()
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """Publishes a window, then writes its receipt.
@@ -151,7 +147,7 @@ class KafkaSink(KafkaTable):
         work = WindowWork.of(receipt, staged)
         outcome = self._commit_window(work)
         if isinstance(outcome, Done):
-            self.files.remove([file for files in work.files.values() for file in files])
+            self.files.remove_consumed(word for s in staged for word in s.rows)
         return outcome
 
     def audit(self) -> Audit:
@@ -162,7 +158,7 @@ class KafkaSink(KafkaTable):
 
         An attempt whose files are gone is refused before it publishes anything of them.
         """
-        return self.files.sweep(cutoff_of(older_than), dry_run=dry_run)
+        return self.files.sweep(older_than, dry_run=dry_run)
 
     def fenced_store(self, name: str, target: PublishTarget) -> FencedStore:
         """Returns the table as the commit loop opens it under a transactional id."""
@@ -173,9 +169,7 @@ class KafkaSink(KafkaTable):
         if options.function is None:
             return None
         counts = {name: topic.partitions for name, topic in self.topics.targets().items()}
-        return PartitionFunction(
-            options.function, counts, options.topics[0] if options.topic_column is None else None
-        )
+        return PartitionFunction(options.function, counts, options.only_topic)
 
     def _commit_window(self, work: WindowWork) -> Outcome:
         control, receipt = self.control.read(), work.receipt

@@ -5,15 +5,12 @@ No other attempt uses the same file name. Runs on executors.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, UnreachableError, counted
+from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.schema.checksum import checksums
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
@@ -23,8 +20,10 @@ from windrow.ingest.sinks.kit import (
     GrowingFile,
     Place,
     RowLayout,
+    StagedFiles,
     checksum,
     checksum_text,
+    staged_path,
 )
 
 FOLDER = "staged"
@@ -87,11 +86,11 @@ class KafkaStager(FileStager[StagedMessages]):
     done = "published"
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
-        window, attempt = quote(made_by.window.key, safe=""), made_by.layout.attempt
-        path = f"{FOLDER}/{window}/{attempt}-{uuid.uuid4().hex}.arrow"
+        path = staged_path(made_by.window.key, made_by.layout.attempt, "arrow", FOLDER)
         arrow = ArrowWriter(made_by.schema, made_by.encoder.attempt_columns)
-        file = GrowingFile(Place(made_by.staging), path, arrow, grouped=False, durable=False)
-        super().__init__(made_by.staging, made_by.layout, split, file)
+        staging = made_by.encoder.options.staging
+        file = GrowingFile(Place(staging), path, arrow, grouped=False, durable=False)
+        super().__init__(staging, made_by.layout, split, file)
         self._encoder, self._function = made_by.encoder, made_by.function
         self._window = made_by.window
 
@@ -109,9 +108,8 @@ class KafkaStager(FileStager[StagedMessages]):
             raise self._unstorable(what, do, messages, rows.tolist())
         untimed = self._encoder.untimed(batch, messages)
         if untimed:
-            of = (
-                "the message" if self._encoder.time == "message" else f"column {self._encoder.time}"
-            )
+            time = self._encoder.options.time
+            of = "the message" if time == "message" else f"column {time}"
             what = (
                 f"the time of {of} isn't after 1970-01-01T00:00:00Z: no message can be published"
                 " with it"
@@ -130,7 +128,10 @@ class KafkaStager(FileStager[StagedMessages]):
             )
             # The column's value isn't in the message, because it may be secret.
             raise self._unstorable(
-                f"column {self._encoder.topic} names none of sink.topics", do, messages, misrouted
+                f"column {self._encoder.options.topic_column} names none of sink.topics",
+                do,
+                messages,
+                misrouted,
             )
         return (
             encoded
@@ -143,14 +144,12 @@ class KafkaStagerFactory(msgspec.Struct, frozen=True):
     """Makes stagers. Picklable.
 
     Attributes:
-        staging: the place of staged files.
         layout: the columns of rows.
         encoder: makes messages of rows.
         window: the window.
         function: chooses partitions; None: they are chosen when messages are published.
     """
 
-    staging: str
     layout: RowLayout
     encoder: MessageEncoder
     window: Window
@@ -170,29 +169,13 @@ class KafkaStagerFactory(msgspec.Struct, frozen=True):
         return KafkaStager(self, split)
 
 
-class StagedMessageFiles:
-    """Staged files of a table, as the driver uses them."""
+class StagedMessageFiles(StagedFiles[StagedMessages]):
+    """Staged files of a table, as the driver uses them. `staging`: their place."""
+
+    do_if_gone = "Probably a sweep removed them. Nothing more was published; run the window again."
 
     def __init__(self, staging: str) -> None:
-        self.staging = staging
-        self._place = Place(staging)
-
-    def refuse_gone(self, files: list[StagedMessages]) -> None:
-        """Checks before a window is published that its files are complete.
-
-        Raises:
-            RefusedError: some are gone or cut short.
-        """
-        seen = self._place.seen(f.path for f in files)
-        gone = [f.path for f in files if (file := seen[f.path]) is None or file.size != f.size]
-        if gone:
-            raise RefusedError(
-                f"{len(gone)} of {counted(len(files), 'staged file')} are gone or cut short,"
-                f" the first is"
-                f" {gone[0]}",
-                "commit",
-                "Probably a sweep removed them. Nothing more was published; run the window again.",
-            )
+        super().__init__(staging, (FOLDER,), StagedMessages, consumed=True)
 
     def batches(self, file: StagedMessages) -> Iterator[pa.RecordBatch]:
         """Yields the messages of a file, in order.
@@ -206,7 +189,7 @@ class StagedMessageFiles:
         whole = 0
         try:
             with (
-                self._place.filesystem().open_input_file(file.path) as source,
+                self.place.filesystem().open_input_file(file.path) as source,
                 pa.ipc.open_file(source) as reader,
             ):
                 for number in range(reader.num_record_batches):
@@ -222,26 +205,7 @@ class StagedMessageFiles:
 
     def _unusable(self, file: StagedMessages, why: str) -> RefusedError:
         return RefusedError(
-            f"the staged file {self.staging}/{file.path} {why}",
+            f"the staged file {self.uri}/{file.path} {why}",
             "commit",
             "Run the window again: it publishes only the splits that aren't published yet.",
         )
-
-    def remove(self, files: list[StagedMessages]) -> None:
-        """Removes files of published messages; one that can't be removed is left to a sweep."""
-        with suppress(UnreachableError):
-            for file in files:
-                self._place.remove(file.path)
-
-    def sweep(self, cutoff_ms: int, *, dry_run: bool) -> list[str]:
-        """Removes the files last written before an instant, in epoch milliseconds.
-
-        Returns their full paths, in order.
-        A dry run removes nothing.
-        """
-        found = sorted(
-            f.path for f in self._place.walk(FOLDER) if f.modified.timestamp() * 1000 <= cutoff_ms
-        )
-        for path in () if dry_run else found:
-            self._place.remove(path)
-        return [f"{self.staging}/{path}" for path in found]

@@ -120,7 +120,7 @@ class FencedStore:
             control = self.table.control.read(to_end=True)
             if control is None:
                 raise UnreachableError(
-                    f"The cluster doesn't know the control topic {self.target.control}",
+                    f"The cluster doesn't know the control topic {self.target.options.control}",
                     "commit",
                     "Nothing was written. Try again in a moment; if it was deleted, restore it.",
                 )
@@ -256,19 +256,19 @@ def put_records(
     try:
         headers = chunk_header(records)
         transaction.write(
-            target.control, [ProducerMessage(key, value, headers) for key, value in records]
+            target.options.control, [ProducerMessage(key, value, headers) for key, value in records]
         )
     except ProducerError as error:
         if error.kind == "refused":
             raise RefusedError(
-                f"The control topic {target.control} doesn't take a record: {error.text}",
+                f"The control topic {target.options.control} doesn't take a record: {error.text}",
                 "commit",
                 "Raise its max.message.bytes to Kafka's default (1048588) at least, then run the"
                 " window again.",
             ) from None
         raise ProducerError(
             error.kind,
-            f"the control topic {target.control}: {error.text}",
+            f"the control topic {target.options.control}: {error.text}",
             unanswered=error.unanswered,
         ) from None
 

@@ -1,10 +1,9 @@
-"""A Kafka table: its options, its topics, and the encoder of its rows."""
+"""A Kafka table: its topics, and the encoder of its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
 from functools import cached_property
 
 import msgspec
@@ -12,28 +11,16 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
-from windrow.ingest.kafka.producers import Acks
 from windrow.ingest.model.metadata_columns import DEFAULT
-from windrow.ingest.ports.sink import (
-    Capabilities,
-    Delivered,
-)
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.metadata_types import refuse_wrong
-from windrow.ingest.schema.row_changes import change_schema
-from windrow.ingest.schema.user_code import FunctionReference
 from windrow.ingest.settings.secrets import Secret
 from windrow.ingest.sinks.kafka.control_topic import ControlTopic
-from windrow.ingest.sinks.kafka.encoder import (
-    IN_ORIGIN,
-    ORIGIN,
-    MessageEncoder,
-    PlainSerializer,
-    Serializer,
-    with_columns,
-)
-from windrow.ingest.sinks.kafka.partitioners import Partitioner
+from windrow.ingest.sinks.kafka.encoder import ORIGIN, MessageEncoder, further_headers
+from windrow.ingest.sinks.kafka.options import KafkaOptions
 from windrow.ingest.sinks.kafka.send import PublishTarget
+from windrow.ingest.sinks.kafka.serializers import with_columns
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 from windrow.ingest.sinks.kafka.transactions import TransactionalIds
@@ -54,53 +41,6 @@ class ClusterConnection(msgspec.Struct, frozen=True):
     registry: Registry | None = None
 
 
-class Options(msgspec.Struct, frozen=True):
-    """Options of a Kafka table.
-
-    Attributes:
-        topics: the target topics.
-        control: the control topic.
-        staging: the place of staged messages.
-        topic_column: with several topics, the column that names the topic of a row.
-        value: serializer of values; no columns means all columns of the row.
-        key: serializer of keys; None: messages have no key.
-        headers: names of headers, each with its column.
-        time: see `encoder.MessageEncoder`.
-        partitioner: how a message's partition is chosen.
-        function: the function that chooses it, with `partitioner` function.
-        delivery: the delivery guarantee.
-        acks: which brokers confirm a message, with `delivery` none.
-        atomic_window: True if a window is published in one transaction.
-        prefix: how transactional ids begin.
-        pool: see `transactions.TransactionalIds`.
-        timeout: how long a transaction may take.
-        primary_key: the columns by which a message replaces an earlier one; empty:
-            messages don't replace each other.
-    """
-
-    topics: tuple[str, ...]
-    control: str
-    staging: str
-    topic_column: str | None = None
-    value: Serializer = PlainSerializer("json", ())
-    key: Serializer | None = None
-    headers: Mapping[str, str] = {}
-    time: str = "message"
-    partitioner: Partitioner = "default"
-    function: FunctionReference | None = None
-    delivery: Delivered = "exactly-once"
-    acks: Acks = "1"
-    atomic_window: bool = False
-    prefix: str = "windrow.sink"
-    pool: int = 64
-    timeout: timedelta = timedelta(minutes=5)
-    primary_key: tuple[str, ...] = ()
-
-    def staged(self, rows: pa.Schema) -> pa.Schema:
-        """Returns the columns that tasks stage: with a primary key, those of changes."""
-        return change_schema(rows, self.primary_key) if self.primary_key else rows
-
-
 class KafkaTable(ReceiptTable):
     """What the sink of a Kafka table, its commit and its verification have in common.
 
@@ -119,7 +59,7 @@ class KafkaTable(ReceiptTable):
     def __init__(
         self,
         connection: ClusterConnection,
-        options: Options,
+        options: KafkaOptions,
         schema: pa.Schema | Callable[[], pa.Schema],
         metadata: Mapping[str, str] = DEFAULT,
     ) -> None:
@@ -155,17 +95,9 @@ class KafkaTable(ReceiptTable):
             SpecError: rows don't have a column that the spec names, or it can't be
                 written in its format.
         """
-        options = self.options
-        encoder = MessageEncoder(
-            with_columns(options.value, self.schema.names),
-            options.key,
-            {**_further_headers(self.metadata), **options.headers},
-            self.metadata.get("attempt"),
-            options.time,
-            options.topic_column,
-            options.topics,
-            options.primary_key,
-        )
+        value = with_columns(self.options.value, self.schema.names)
+        options = msgspec.structs.replace(self.options, value=value)
+        encoder = MessageEncoder(options, self.metadata)
         encoder.check_columns(self.columns)
         return encoder
 
@@ -196,27 +128,12 @@ class KafkaTable(ReceiptTable):
 
     def target(self) -> PublishTarget:
         """Asks the cluster for the target topics, and returns how messages are sent now."""
-        options = self.options
-        return PublishTarget(
-            self.topics.targets(),
-            options.topics[0] if options.topic_column is None else None,
-            options.control,
-            self._admin,
-            options.timeout // timedelta(milliseconds=1),
-            options.partitioner,
-            options.delivery,
-            options.acks,
-        )
+        return PublishTarget(self.options, self.topics.targets(), self._admin)
 
 
 def _addresses(servers: str) -> set[str]:
     """Splits a list of bootstrap servers into its addresses."""
     return {address.strip() for address in servers.split(",")}
-
-
-def _further_headers(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Returns the headers, each with its column, of metadata that no origin says."""
-    return {column: column for name, column in metadata.items() if name not in IN_ORIGIN}
 
 
 def _refuse_two_headers(headers: Mapping[str, str], metadata: Mapping[str, str]) -> None:
@@ -226,7 +143,7 @@ def _refuse_two_headers(headers: Mapping[str, str], metadata: Mapping[str, str])
         SpecError: a header has the name of the origin's, or of a metadata column's header.
     """
     for name in headers:
-        if name in {ORIGIN, *_further_headers(metadata)}:
+        if name in {ORIGIN, *further_headers(metadata)}:
             raise SpecError(
                 f"sink.headers has a header {name}, and each message has one of that name already",
                 "spec",

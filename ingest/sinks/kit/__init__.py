@@ -100,8 +100,6 @@ if TYPE_CHECKING:
         read_stored_receipts as read_stored_receipts,
     )
     from windrow.ingest.sinks.kit.commit.stored_receipts import row_digest as row_digest
-    from windrow.ingest.sinks.kit.commit.sweep import cutoff_of as cutoff_of
-    from windrow.ingest.sinks.kit.commit.table_store import SWEPT as SWEPT
     from windrow.ingest.sinks.kit.commit.table_store import Answer as Answer
     from windrow.ingest.sinks.kit.commit.table_store import Conflict as Conflict
     from windrow.ingest.sinks.kit.commit.table_store import ReceiptState as ReceiptState
@@ -124,7 +122,6 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.files.filesystem import ListedFile as ListedFile
     from windrow.ingest.sinks.kit.files.filesystem import Place as Place
     from windrow.ingest.sinks.kit.files.filesystem import dead_place as dead_place
-    from windrow.ingest.sinks.kit.files.filesystem import epoch_millis as epoch_millis
     from windrow.ingest.sinks.kit.files.filesystem import fsync_path as fsync_path
     from windrow.ingest.sinks.kit.files.filesystem import is_disk_full as is_disk_full
     from windrow.ingest.sinks.kit.files.filesystem import is_same_place as is_same_place
@@ -148,7 +145,6 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.files.staged_files import RowFile as RowFile
     from windrow.ingest.sinks.kit.files.staged_files import StagedFiles as StagedFiles
     from windrow.ingest.sinks.kit.files.staged_files import new_file_path as new_file_path
-    from windrow.ingest.sinks.kit.files.staged_files import refuse_gone as refuse_gone
     from windrow.ingest.sinks.kit.files.staged_files import staged_path as staged_path
     from windrow.ingest.sinks.kit.files.staged_files import window_folder as window_folder
     from windrow.ingest.sinks.kit.files.write_check import refuse_network as refuse_network
@@ -270,12 +266,10 @@ _NAMES = {
         "read_stored_receipts",
         "row_digest",
     ),
-    "sinks.kit.commit.sweep": ("cutoff_of",),
     "sinks.kit.commit.table_store": (
         "Answer",
         "Conflict",
         "ReceiptState",
-        "SWEPT",
         "StoredReceipt",
         "TableChange",
         "Unanswered",
@@ -301,7 +295,6 @@ _NAMES = {
         "ListedFile",
         "Place",
         "dead_place",
-        "epoch_millis",
         "fsync_path",
         "is_disk_full",
         "is_same_place",
@@ -329,7 +322,6 @@ _NAMES = {
         "RowFile",
         "StagedFiles",
         "new_file_path",
-        "refuse_gone",
         "staged_path",
         "window_folder",
     ),

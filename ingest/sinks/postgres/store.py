@@ -14,7 +14,7 @@ of Kafka's documentation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -33,13 +33,11 @@ from windrow.ingest.sinks.kit import (
     DeadLetterLayout,
     Evolve,
     Layout,
-    ListedFile,
     PrimaryKey,
     TableChange,
     Unanswered,
     WindowTable,
     Written,
-    epoch_millis,
     refuse_unwritable,
     table_schema,
 )
@@ -185,10 +183,9 @@ class PostgresState(BoundTable):
         where = sql.SQL("WHERE {} = %s").format(identifier(self.target.window_column))
         return rows(self.connection, self.place, schema, where, [window.key])
 
-    def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """All old files: a commit copies rows out, and is refused if its files are gone."""
-        old = {file.path: at for file in listed if (at := epoch_millis(file.modified)) <= cutoff}
-        return dict(sorted(old.items()))
+    def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
+        """All of them: a commit copies rows out, and is refused if its files are gone."""
+        return old
 
     def put(self, change: TableChange) -> Answer:
         receipt = self._write(change)

@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from windrow.ingest.sinks.kit import (
     Answer,
     GrowingFile,
     Layout,
-    ListedFile,
     ParquetRowWriter,
     Place,
     ReceiptRow,
@@ -44,14 +43,12 @@ from windrow.ingest.sinks.kit import (
     Unanswered,
     Written,
     add_new_columns,
-    epoch_millis,
     is_same_place,
     lock_holder,
     normalize_place,
     quote_identifier,
     range_texts,
     read_batches,
-    refuse_gone,
     refuse_network,
     refuse_unstorable,
     refuse_unwritable,
@@ -446,8 +443,8 @@ class SqliteState:
             yield batch
             count = max(1, min(BATCH_ROWS, BATCH_BYTES * len(rows) // max(batch.nbytes, 1)))
 
-    def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        return {file.path: at for file in listed if (at := epoch_millis(file.modified)) <= cutoff}
+    def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
+        return old
 
     def put(self, change: TableChange) -> Answer:
         execute, version = self._database.execute, self.version + 1
@@ -523,7 +520,7 @@ class SqliteState:
         """
         place, table, window = self._store.staged.place, self._table, self._window
         files = self._store.staged.named(staged)
-        refuse_gone(place, files, None)
+        self._store.staged.refuse_gone(files)
         counts = (
             _COUNTS.format(table=table, window=window),
             {"key": key, "table": self._store.table},

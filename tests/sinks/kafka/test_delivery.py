@@ -18,7 +18,7 @@ from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
 from tests.sinks.kafka.hooks import on_send
 from tests.sinks.kafka.test_kills import POINTS
 from tests.sinks.kafka.test_publish import staged, table
-from tests.sinks.kafka.world import committed, new_place, pieces, report, sink_at
+from tests.sinks.kafka.world import committed, new_place, options_of, pieces, report, sink_at
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.kafka import producers
@@ -87,16 +87,8 @@ def test_what_is_asked_of_the_brokers(
         "create_client",
         lambda _kind, properties, _unheard: asked.append(dict(properties)),
     )
-    target = PublishTarget(
-        {"t": Topic(1, 1000)},
-        "t",
-        "c",
-        {},
-        1000,
-        "default",
-        delivery,
-        acks,
-    )
+    options = options_of("t", "", delivery=delivery, acks=acks)
+    target = PublishTarget(options, {"t": Topic(1, 1000)}, {})
     assert target.producer("id").records is None  # which is what this client is
     assert [p for p in asked if "transactional.id" in p] == []
     assert (asked[0]["acks"], asked[0]["enable.idempotence"]) == wanted

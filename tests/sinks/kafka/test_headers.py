@@ -12,14 +12,15 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.kafka.encoder import ORIGIN, origin_of, origins
+from windrow.ingest.sinks.kafka.options import KafkaOptions
 from windrow.ingest.sinks.kafka.sink import KafkaSink
-from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
+from windrow.ingest.sinks.kafka.table import ClusterConnection
 from windrow.ingest.testing.contracts.windows import ROWS, messages, window
 
 
 def sink(folder: Path, headers: dict[str, str], metadata: Mapping[str, str] = DEFAULT) -> KafkaSink:
     """Makes a table, which doesn't connect to its cluster."""
-    options = Options(("out",), "out.windrow", str(folder), headers=headers)
+    options = KafkaOptions(("out",), "out.windrow", str(folder), headers=headers)
     return KafkaSink(ClusterConnection("127.0.0.1:1"), options, ROWS, metadata)
 
 

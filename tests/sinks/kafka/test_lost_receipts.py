@@ -35,8 +35,8 @@ from windrow.ingest.sinks.kafka import topics
 from windrow.ingest.sinks.kafka.control_records import OffsetSpan, owner_record
 from windrow.ingest.sinks.kafka.control_topic import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import ORIGIN
+from windrow.ingest.sinks.kafka.options import KafkaOptions
 from windrow.ingest.sinks.kafka.send import spans_between
-from windrow.ingest.sinks.kafka.table import Options
 from windrow.ingest.sinks.kafka.topics import LogEnd, LogSeen, SinkTopics
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.contracts.windows import plan_of, receipt, stage, staged_receipt, window
@@ -402,7 +402,7 @@ def test_two_pipelines_publish_rows_of_one_topic_to_one_target(
 ) -> None:
     """Each has its own messages there, and none of the other's is told as its own."""
     (topic,) = table.options.topics
-    options = Options((topic,), f"{topic}.other", str(tmp_path / "other"))
+    options = KafkaOptions((topic,), f"{topic}.other", str(tmp_path / "other"))
     other = KafkaBoth(table.connection, options, table.schema, table.metadata)
     other.prepare(TableOwner("other", "ledger-1", "hourly"))
     planned = plan_of(other, window(0, "other"), (0, 10))

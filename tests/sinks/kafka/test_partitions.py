@@ -17,9 +17,11 @@ from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.user_code import FunctionReference
-from windrow.ingest.sinks.kafka.encoder import ENCODED, PlainSerializer
+from windrow.ingest.sinks.kafka.encoder import ENCODED
+from windrow.ingest.sinks.kafka.options import KafkaOptions
 from windrow.ingest.sinks.kafka.partitioners import PARTITION, PartitionFunction
-from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
+from windrow.ingest.sinks.kafka.serializers import PlainSerializer
+from windrow.ingest.sinks.kafka.table import ClusterConnection
 from windrow.ingest.testing.contracts.windows import ROWS as THINGS
 from windrow.ingest.testing.contracts.windows import staged_receipt
 
@@ -161,7 +163,7 @@ def test_the_oracle_has_javas_numbers() -> None:
 
 def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
     """A prepared table of one topic, whose key is the column `k`."""
-    options = Options(
+    options = KafkaOptions(
         (topic,),
         f"{topic}.windrow",
         str(folder / "staging"),

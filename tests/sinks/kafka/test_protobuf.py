@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.sinks.kafka.deserializers import protobuf_class
+from tests.sinks.kafka.world import encoder_of
 from tests.sinks.values import MICROS, integers, raw
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.formats.protobuf.decoder import protobuf_batch_decoder
@@ -29,7 +30,6 @@ from windrow.ingest.registry.client import Subjects
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.sinks.kafka.byte_columns import NoCounterpartError
-from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.protobuf import misfit, records, schema_text
 from windrow.ingest.sinks.kafka.registry_serializer import RegistrySerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
@@ -401,7 +401,9 @@ def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
     split = Split("shop.orders", 0, 10, 13)
     rows = pa.schema([pa.field("tags", pa.list_(pa.string()))])
     made = KafkaStagerFactory(
-        str(tmp_path), RowLayout(rows, DEFAULT, "a"), MessageEncoder(value(("tags",))), window(0)
+        RowLayout(rows, DEFAULT, "a"),
+        encoder_of(value(("tags",)), staging=str(tmp_path)),
+        window(0),
     )(split)
     with pytest.raises(
         RefusedError, match=r"the value of a row can't be written as Protobuf: tags\[...\] is null"
@@ -424,7 +426,7 @@ def test_a_delete_has_no_value_to_say() -> None:
     """Its columns are null, and it is a message without a value."""
     tags = pa.array([None, ["a"], None], pa.list_(pa.string()))
     batch = pa.record_batch({"id": [1, 2, 3], "tags": tags, DELETED: [True, False, True]})
-    encoder = MessageEncoder(value(("id", "tags")), value(("id",)), primary_key=("id",))
+    encoder = encoder_of(value(("id", "tags")), key=value(("id",)), primary_key=("id",))
     assert encoder.misfit(batch) is None
     wrong = batch.set_column(2, DELETED, pa.array([True, False, False]))
     rows, why = encoder.misfit(wrong) or ([], "")

@@ -8,10 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.sinks.kafka.world import encoder_of
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.sinks.kafka.encoder import NOW, MessageEncoder, PlainSerializer
+from windrow.ingest.sinks.kafka.encoder import NOW
+from windrow.ingest.sinks.kafka.serializers import PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
 from windrow.ingest.testing.contracts.windows import messages, window
@@ -50,12 +52,10 @@ def test_a_time_that_no_message_can_have_is_refused(
     staged it is told where the row was read.
     """
     made, times = (
-        MessageEncoder(PlainSerializer("string", ("v",)), time=time),
+        encoder_of(PlainSerializer("string", ("v",)), staging=str(tmp_path), time=time),
         [*LATER[:2], early, early],
     )
-    stager = KafkaStagerFactory(str(tmp_path), RowLayout(ROWS, DEFAULT, "a"), made, window(0))(
-        SPLIT
-    )
+    stager = KafkaStagerFactory(RowLayout(ROWS, DEFAULT, "a"), made, window(0))(SPLIT)
     read = messages(SPLIT)
     at = read.schema.get_field_index("timestamp")
     read = read.set_column(
@@ -77,7 +77,7 @@ def test_a_time_that_no_message_can_have_is_refused(
 
 def test_any_later_time_is_the_message_s() -> None:
     """Times are cut to milliseconds; a row without one gets the time of publishing."""
-    made = MessageEncoder(PlainSerializer("string", ("v",)), time="at")
+    made = encoder_of(PlainSerializer("string", ("v",)), time="at")
     assert made.encoded(rows(LATER), messages(SPLIT), window(0))["time"].to_pylist() == [
         1,
         NOW,

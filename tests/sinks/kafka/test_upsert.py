@@ -17,12 +17,12 @@ from tests.cli.conftest import START, Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.registry.server import RegistryServer
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
-from tests.sinks.kafka.world import committed
+from tests.sinks.kafka.world import committed, encoder_of
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.sinks.kafka.audit import KafkaAudit
-from windrow.ingest.sinks.kafka.encoder import MessageEncoder, PlainSerializer
+from windrow.ingest.sinks.kafka.serializers import PlainSerializer
 from windrow.ingest.sinks.kafka.stage import ArrowWriter
 from windrow.ingest.testing.contracts.windows import messages, window
 
@@ -216,9 +216,9 @@ def test_a_delete_has_a_key_and_no_value() -> None:
     batch = pa.record_batch(
         {"id": [1, 2], "size": pa.array([5, None], pa.int64()), DELETED: [False, True]}
     )
-    encoder = MessageEncoder(
+    encoder = encoder_of(
         PlainSerializer("json", ("id", "size")),
-        PlainSerializer("json", ("id",)),
+        key=PlainSerializer("json", ("id",)),
         primary_key=("id",),
     )
     found = encoder.encoded(batch, messages(Split("t", 0, 0, 2)), window(0))

@@ -17,8 +17,11 @@ from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.sinks.kafka.control_topic import arrived
+from windrow.ingest.sinks.kafka.encoder import MessageEncoder
+from windrow.ingest.sinks.kafka.options import KafkaOptions
+from windrow.ingest.sinks.kafka.serializers import Serializer
 from windrow.ingest.sinks.kafka.sink import KafkaSink
-from windrow.ingest.sinks.kafka.table import ClusterConnection, Options
+from windrow.ingest.sinks.kafka.table import ClusterConnection
 from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.sinks.kit.columns.json_columns import from_header, from_json_value, load_json
 from windrow.ingest.testing.checker import Report, check
@@ -36,7 +39,7 @@ class KafkaBoth(WithDeadLetters, KafkaSink):
     def __init__(
         self,
         connection: ClusterConnection,
-        options: Options,
+        options: KafkaOptions,
         schema: pa.Schema,
         metadata: Mapping[str, str] = DEFAULT,
     ) -> None:
@@ -44,9 +47,16 @@ class KafkaBoth(WithDeadLetters, KafkaSink):
         self.dead_letters = delta_dead_letters(options.staging)
 
 
-def options_of(topic: str, staging: str, **more: Any) -> Options:
+def options_of(topic: str, staging: str, **more: Any) -> KafkaOptions:
     """Options of a table of one topic."""
-    return Options((topic,), f"{topic}.windrow", staging, **more)
+    return KafkaOptions((topic,), f"{topic}.windrow", staging, **more)
+
+
+def encoder_of(
+    value: Serializer, topics: tuple[str, ...] = ("t",), staging: str = "", **more: Any
+) -> MessageEncoder:
+    """The encoder of a table with these options, without metadata columns."""
+    return MessageEncoder(KafkaOptions(topics, "t.windrow", staging, value=value, **more))
 
 
 def new_place(bootstrap: str, staging: str, partitions: int = 2, **more: Any) -> str:

@@ -25,7 +25,7 @@ from windrow.ingest.ports.sink import StagerFactory
 from windrow.ingest.sinks.kit.columns.table_columns import DEAD_LETTERS, fit_columns
 from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop
 from windrow.ingest.sinks.kit.commit.pages import PagedState
-from windrow.ingest.sinks.kit.commit.sweep import check_staged, remove_consumed, sweep
+from windrow.ingest.sinks.kit.commit.sweep import check_staged, sweep
 from windrow.ingest.sinks.kit.commit.table_store import (
     TableChange,
     TableState,
@@ -126,7 +126,8 @@ class DeadLetterTable:
         done = run_commit_loop(self.store, lambda state: state.note(name), on)
         if isinstance(done, Unanswered):
             raise OutcomeUnknownError.of(f"to {self.store.place}", done.why)
-        remove_consumed(self.store, committables)
+        if self.store.staged is not None:
+            self.store.staged.remove_consumed(committables)
 
     def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
         with self.store.reading() as state:

@@ -13,24 +13,18 @@ window could be committed until that time has come.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop
 from windrow.ingest.sinks.kit.commit.table_store import (
-    SWEPT,
     TableChange,
     TableState,
     TableStore,
     Unanswered,
 )
-from windrow.ingest.sinks.kit.files.filesystem import ListedFile, epoch_millis
-from windrow.ingest.sinks.kit.files.staged_files import HasSize, StagedFiles, refuse_gone
-
-LEAST_GRACE = timedelta(hours=1)
-"""The shortest grace period: longer than any run takes between two files."""
+from windrow.ingest.sinks.kit.files.staged_files import SWEPT, HasSize, StagedFiles, cutoff_of
 
 
 def check_staged(store: TableStore, state: TableState, committables: Sequence[str]) -> None:
@@ -41,34 +35,7 @@ def check_staged(store: TableStore, state: TableState, committables: Sequence[st
     """
     staged = store.staged
     if staged is not None and not staged.consumed:
-        refuse_gone(staged.place, staged.named(committables), state.note(SWEPT))
-
-
-def remove_consumed(store: TableStore, committables: Sequence[str]) -> None:
-    """Removes staged files whose rows a commit has copied out.
-
-    Files that can't be removed are left to a sweep.
-    """
-    staged = store.staged
-    if staged is not None and staged.consumed:
-        with suppress(UnreachableError):
-            for file in staged.named(committables):
-                staged.place.remove(file.path)
-
-
-def cutoff_of(older_than: timedelta) -> int:
-    """The instant, in epoch milliseconds, before which staged files may be removed.
-
-    Raises:
-        ValueError: the grace period is too short.
-    """
-    if older_than < LEAST_GRACE:
-        msg = (
-            f"a grace period of {older_than} would take the files of runs that are still staging;"
-            f" the least is {LEAST_GRACE}"
-        )
-        raise ValueError(msg)
-    return epoch_millis(datetime.now(UTC) - older_than)
+        staged.refuse_gone(staged.named(committables), state)
 
 
 def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[str]:
@@ -92,34 +59,31 @@ def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[st
     files = orphans(store, staged, cutoff)
     if files and not dry_run and not staged.consumed:
         files = given_up(store, staged, cutoff)
-    for path in () if dry_run else files:
-        staged.place.remove(path)
-    return [f"{staged.uri}/{path}" for path in files]
+    return staged.remove(files, dry_run=dry_run)
 
 
 def youngest(store: TableStore) -> int:
     """The instant at which the youngest staged file was last written, in epoch milliseconds."""
-    files = [] if store.staged is None else _listed(store.staged)
-    return max((epoch_millis(file.modified) for file in files), default=0)
+    return 0 if store.staged is None else max(store.staged.written().values(), default=0)
 
 
-def orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
+def orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> Mapping[str, int]:
     """The files to remove. They are listed before the look at the table.
 
     So a file that is staged and committed meanwhile isn't among them.
     """
-    listed = _listed(staged)
+    old = staged.older(cutoff)
     with store.reading() as state:
-        return {} if state is None else state.unneeded(listed, cutoff)
+        return {} if state is None else state.unneeded(old, cutoff)
 
 
-def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
+def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> Mapping[str, int]:
     """The files to remove, after the table has the note that no commit may name them."""
-    files: dict[str, int] = {}
+    files: Mapping[str, int] = {}
 
     def check(state: TableState) -> bool | None:
         nonlocal files
-        files = state.unneeded(_listed(staged), cutoff)
+        files = state.unneeded(staged.older(cutoff), cutoff)
         return None if files else True
 
     def on(state: TableState) -> TableChange:
@@ -134,7 +98,3 @@ def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> di
             "Check its storage and rights, then run this again.",
         )
     return files
-
-
-def _listed(staged: StagedFiles[HasSize]) -> list[ListedFile]:
-    return [file for folder in staged.folders for file in staged.place.walk(folder)]

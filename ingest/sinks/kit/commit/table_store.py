@@ -12,7 +12,7 @@ a window may be committed, never tries again, and never says what became of a co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -25,13 +25,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities, StagerFactory, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.kit.files.file_stager import Layout
-from windrow.ingest.sinks.kit.files.filesystem import ListedFile
 from windrow.ingest.sinks.kit.files.staged_files import HasSize, StagedFiles
-
-SWEPT = "swept"
-"""A note: staged files that were last written until this instant, in epoch milliseconds, were given
-up by a sweep, so no commit may name them.
-"""
 
 
 class StoredReceipt(msgspec.Struct, frozen=True):
@@ -162,15 +156,13 @@ class TableState(ReceiptState, Protocol):
             names: the columns to read; a store may read more. None for all.
         """
 
-    def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """The staged files that no reader of this state needs and that are older than a cutoff.
+    def unneeded(self, old: Mapping[str, int], cutoff: int, /) -> Mapping[str, int]:
+        """Those of some old staged files that no reader of this state needs.
 
         Args:
-            listed: all files in the store's folders.
-            cutoff: in epoch milliseconds.
-
-        Returns:
-            The path of each, with the instant at which it was last written, in epoch milliseconds.
+            old: the path of each, with the instant of its last write in epoch milliseconds, in the
+                order of paths.
+            cutoff: they were written until this instant, in epoch milliseconds.
         """
 
     def put(self, change: TableChange) -> Answer:

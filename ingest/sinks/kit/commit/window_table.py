@@ -52,9 +52,8 @@ from windrow.ingest.sinks.kit.commit.commit_loop import (
 from windrow.ingest.sinks.kit.commit.conflicts import TableView, adjacent_windows, decide
 from windrow.ingest.sinks.kit.commit.pages import PagedState, PageLine, Pages, page_of
 from windrow.ingest.sinks.kit.commit.stored_receipts import digest, every
-from windrow.ingest.sinks.kit.commit.sweep import check_staged, remove_consumed, sweep, youngest
+from windrow.ingest.sinks.kit.commit.sweep import check_staged, sweep, youngest
 from windrow.ingest.sinks.kit.commit.table_store import (
-    SWEPT,
     ReceiptState,
     StoredReceipt,
     TableChange,
@@ -63,6 +62,7 @@ from windrow.ingest.sinks.kit.commit.table_store import (
     Unanswered,
 )
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
+from windrow.ingest.sinks.kit.files.staged_files import SWEPT
 
 T = TypeVar("T")
 
@@ -432,8 +432,8 @@ class WindowTable(ReceiptTable):
             return change
 
         done = run_commit_loop(self.store, lambda state: self.committed_in(state, receipt), on)
-        if not isinstance(done, Unanswered):
-            remove_consumed(self.store, committables)
+        if self.store.staged is not None and not isinstance(done, Unanswered):
+            self.store.staged.remove_consumed(committables)
         return outcome_for(receipt, done)
 
     def committed_in(self, state: TableState, receipt: Receipt) -> Committed | None:

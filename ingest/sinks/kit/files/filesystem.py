@@ -96,6 +96,11 @@ class ListedFile(msgspec.Struct, frozen=True):
     size: int
     modified: datetime
 
+    @property
+    def modified_millis(self) -> int:
+        """The time of the last write in epoch milliseconds, rounded down."""
+        return epoch_millis(self.modified)
+
 
 def normalize_place(uri: str, setting: str = "sink.path") -> str:
     """Normalizes a table's place: an absolute path if it is local, else the URI. No I/O.

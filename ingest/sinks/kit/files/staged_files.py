@@ -6,16 +6,26 @@ import hashlib
 import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from windrow.ingest.errors import RefusedError, counted
+from windrow.ingest.errors import RefusedError, UnreachableError, counted
 from windrow.ingest.settings.paths import without_secrets
 from windrow.ingest.sinks.kit.files.filesystem import Place, epoch_millis
 
 DATA_FOLDER = "data"
 """The folder of a table's data files, in which most stores stage."""
+
+SWEPT = "swept"
+"""A note: staged files that were last written until this instant, in epoch milliseconds, were given
+up by a sweep, so no commit may name them.
+"""
+
+LEAST_GRACE = timedelta(hours=1)
+"""The shortest grace period: longer than any run takes between two files."""
 
 
 def safe(text: str) -> str:
@@ -41,6 +51,21 @@ def window_folder(window_key: str, folder: str = DATA_FOLDER) -> str:
     return f"{folder}/{window_key.replace(':', '').replace('-', '')}"
 
 
+def cutoff_of(older_than: timedelta) -> int:
+    """The instant, in epoch milliseconds, before which staged files may be removed.
+
+    Raises:
+        ValueError: the grace period is too short.
+    """
+    if older_than < LEAST_GRACE:
+        msg = (
+            f"a grace period of {older_than} would take the files of runs that are still staging;"
+            f" the least is {LEAST_GRACE}"
+        )
+        raise ValueError(msg)
+    return epoch_millis(datetime.now(UTC) - older_than)
+
+
 class RowFile(msgspec.Struct, frozen=True):
     """A file of rows: its path below the table, its size in bytes, its number of rows."""
 
@@ -61,6 +86,13 @@ class HasSize(Protocol):
         """The size in bytes."""
 
 
+class HasNotes(Protocol):
+    """A state of a table, as far as staged files need it (`table_store.TableState`)."""
+
+    def note(self, name: str, /) -> int | None:
+        """The value of a note; None if it was never put."""
+
+
 File_co = TypeVar("File_co", bound=HasSize, covariant=True)
 
 
@@ -78,6 +110,12 @@ class StagedFiles(Generic[File_co]):
             before it removes anything.
         opened: makes a place of a URI below it for tasks: picklable, without secrets.
     """
+
+    do_if_gone = (
+        "Nothing was committed; run the window again. Did somebody, or a vacuum with no retention,"
+        " remove them? Tasks on other machines must write to the same place."
+    )
+    """The advice where files are gone or cut short."""
 
     def __init__(
         self,
@@ -104,45 +142,78 @@ class StagedFiles(Generic[File_co]):
         """The files that committables name."""
         return [msgspec.json.decode(word, type=self._file) for word in committables]
 
+    def refuse_gone(self, files: Iterable[HasSize], state: HasNotes | None = None) -> None:
+        """Refuses staged files that are gone, cut short or given up, before a commit names them.
 
-def refuse_gone(place: Place, files: Iterable[HasSize], swept: int | None) -> None:
-    """Refuses staged files that are gone, cut short or given up, before a commit names them.
+        A vacuum without its grace period removes staged files, too: a commit that named them would
+        lose their rows.
 
-    A vacuum without its grace period removes staged files, too: a commit that named them would lose
-    their rows.
+        Args:
+            files: the files to commit.
+            state: the state that the commit is made on, whose note says which files are given up;
+                None if a sweep needs no note.
 
-    Args:
-        place: the table's.
-        files: the files to commit.
-        swept: the note of the state that the commit is made on: staged files that were last written
-            until this instant, in epoch milliseconds, are given up.
+        Raises:
+            RefusedError: says how many are gone, cut short or given up.
+        """
+        wanted = list(files)
+        seen = self.place.seen(f.path for f in wanted)
+        gone = [f.path for f in wanted if (file := seen[f.path]) is None or file.size != f.size]
+        if gone:
+            raise RefusedError(
+                f"{len(gone)} of {counted(len(wanted), 'staged file')} are gone or cut short,"
+                f" the first is"
+                f" {gone[0]} below {without_secrets(self.place.uri)}",
+                "commit",
+                self.do_if_gone,
+            )
+        swept = None if state is None else state.note(SWEPT)
+        late = [
+            path
+            for path, file in seen.items()
+            if swept is not None and file is not None and file.modified_millis <= swept
+        ]
+        if late:
+            raise RefusedError(
+                f"{len(late)} of {counted(len(wanted), 'staged file')} were given up by windrow"
+                f" sweep, the first"
+                f" is {late[0]}",
+                "commit",
+                "This attempt took longer than the sweep's grace period. Nothing was committed; run"
+                " the window again.",
+            )
 
-    Raises:
-        RefusedError: says how many are gone, cut short or given up.
-    """
-    wanted = list(files)
-    seen = place.seen(f.path for f in wanted)
-    gone = [f.path for f in wanted if (file := seen[f.path]) is None or file.size != f.size]
-    if gone:
-        raise RefusedError(
-            f"{len(gone)} of {counted(len(wanted), 'staged file')} are gone or cut short,"
-            f" the first is"
-            f" {gone[0]} below {without_secrets(place.uri)}",
-            "commit",
-            "Nothing was committed; run the window again. Did somebody, or a vacuum with no"
-            " retention, remove them? Tasks on other machines must write to the same place.",
-        )
-    late = [
-        path
-        for path, file in seen.items()
-        if swept is not None and file is not None and epoch_millis(file.modified) <= swept
-    ]
-    if late:
-        raise RefusedError(
-            f"{len(late)} of {counted(len(wanted), 'staged file')} were given up by windrow"
-            f" sweep, the first"
-            f" is {late[0]}",
-            "commit",
-            "This attempt took longer than the sweep's grace period. Nothing was committed; run the"
-            " window again.",
-        )
+    def written(self) -> dict[str, int]:
+        """The path of each file, with the instant of its last write in epoch milliseconds."""
+        files = (file for folder in self.folders for file in self.place.walk(folder))
+        return {file.path: file.modified_millis for file in files}
+
+    def older(self, cutoff: int) -> dict[str, int]:
+        """The files of `written` until an instant, in the order of their paths."""
+        return {path: at for path, at in sorted(self.written().items()) if at <= cutoff}
+
+    def remove(self, paths: Iterable[str], *, dry_run: bool = False) -> list[str]:
+        """Removes files, and returns their URIs. `dry_run`: removes nothing."""
+        removed = list(paths)
+        for path in () if dry_run else removed:
+            self.place.remove(path)
+        return [f"{self.uri}/{path}" for path in removed]
+
+    def remove_consumed(self, committables: Iterable[str]) -> None:
+        """Removes files whose rows a commit has copied out.
+
+        Files that can't be removed are left to a sweep.
+        """
+        if self.consumed:
+            with suppress(UnreachableError):
+                self.remove(file.path for file in self.named(committables))
+
+    def sweep(self, older_than: timedelta, *, dry_run: bool) -> list[str]:
+        """Removes all old files, whose rows a commit would copy out, and returns their URIs.
+
+        A commit whose files are gone is refused, so no table has to be asked.
+
+        Raises:
+            ValueError: the grace period is too short.
+        """
+        return self.remove(self.older(cutoff_of(older_than)), dry_run=dry_run)

@@ -8,7 +8,7 @@ import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,7 @@ from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.kit.commit import sweep
 from windrow.ingest.sinks.kit.commit.sweep import orphans
 from windrow.ingest.sinks.kit.commit.table_store import Unanswered
-from windrow.ingest.sinks.kit.files.filesystem import ListedFile, Place
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.contracts.commit_hooks import answered, in_between
 from windrow.ingest.testing.contracts.windows import (
     ROWS,
@@ -285,7 +285,6 @@ def test_what_cannot_be_given_up_stays(sink: Any) -> None:
     assert staged_paths(sink) == before
 
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def test_a_staged_file_that_stays_fails_no_window(
@@ -310,21 +309,19 @@ def test_a_staged_file_that_stays_fails_no_window(
 
 def test_what_is_committed_while_a_sweep_looks_is_not_listed() -> None:
     """A file that is staged and committed between the two looks isn't one that nobody needs."""
-    old, staged = ListedFile("old", 1, EPOCH), ListedFile("new", 1, EPOCH)
-    listed, committed = [old], set[str]()
+    committed = set[str]()
 
-    def walk(_: str) -> list[ListedFile]:
-        found = [*listed, staged]
+    def older(_: int) -> dict[str, int]:
         committed.add("new")
-        return found
+        return {"new": 0, "old": 0}
 
     @contextmanager
     def reading() -> Iterator[Any]:
         known = set(committed)
         yield SimpleNamespace(
-            unneeded=lambda files, _: {f.path: 0 for f in files if f.path not in known}
+            unneeded=lambda old, _: {path: at for path, at in old.items() if path not in known}
         )
 
     store: Any = SimpleNamespace(reading=reading)
-    files: Any = SimpleNamespace(folders=("data",), place=SimpleNamespace(walk=walk))
+    files: Any = SimpleNamespace(older=older)
     assert orphans(store, files, 0) == {"old": 0}

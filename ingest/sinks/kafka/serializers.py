@@ -1,0 +1,69 @@
+"""Serializers: what makes keys and values of columns.
+
+Picklable, for executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+
+from windrow.ingest.sinks.kafka.registry_serializer import Misfit, RegistrySerializer
+from windrow.ingest.sinks.kit import (
+    OUTSIDE_CALENDAR,
+    find_outside_calendar,
+    header_texts,
+    json_objects,
+)
+
+Format = Literal["json", "string", "raw"]
+
+
+class PlainSerializer(msgspec.Struct, frozen=True):
+    """Makes keys or values as JSON, text or bytes.
+
+    Attributes:
+        format: the format; `string` and `raw` write one column.
+        columns: the columns that are written.
+    """
+
+    format: Format
+    columns: tuple[str, ...]
+
+    def encoded(self, batch: pa.RecordBatch) -> pa.Array:
+        """Returns the bytes of each row; null only where the column of `string` or `raw` is."""
+        if self.format == "json":
+            return json_objects({name: batch[name] for name in self.columns}).cast(pa.binary())
+        return header_texts(batch[self.columns[0]])
+
+    def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
+        """Returns the rows with a date or time that has no ISO 8601 text."""
+        return without_text(batch, self.columns, numbers=self.format != "json")
+
+
+def without_text(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool) -> Misfit | None:
+    """Returns the rows with a date or time that has no ISO 8601 text.
+
+    `numbers`: True if a column of instants is written as numbers, as in headers.
+    """
+    texts = {
+        name: batch[name]
+        for name in columns
+        if not (numbers and pa.types.is_timestamp(batch[name].type))
+    }
+    found = find_outside_calendar(texts)
+    return None if found is None else (found[0], f"column {found[1]} {OUTSIDE_CALENDAR}")
+
+
+Serializer = PlainSerializer | RegistrySerializer
+"""Makes keys or values in any of the formats."""
+
+
+def with_columns(serializer: Serializer, names: Sequence[str]) -> Serializer:
+    """Returns the serializer, with these columns if it names none."""
+    if serializer.columns:
+        return serializer
+    return msgspec.structs.replace(serializer, columns=tuple(names))
