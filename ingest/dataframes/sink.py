@@ -20,7 +20,6 @@ their own. It has no secrets: the commit reads the file again.
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -196,7 +195,7 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
     sink.refuse_unwritable()
     sink.prepare(TableOwner(spec.id, _LEDGER, BATCH))
     plan = plan_of(spec.id, asked.batch, sink.identity)
-    stager = None if sink.look(plan.window) is not None else dumped(sink.stager(plan, 0, attempt))
+    stager = None if sink.look(plan.window) is not None else sink.stager(plan, 0, attempt)
     return dumped(BatchWriter(path, plan, attempt, datetime.now(UTC), rows, stager))
 
 
@@ -215,8 +214,7 @@ def plan_of(write: str, batch: int, sink: str) -> Plan:
 class BatchWriter:
     """Writes a batch of rows.
 
-    `path`: of the file; `rows`: their columns; `stager`: pickled, None if the batch is
-    committed already.
+    `path`: of the file; `rows`: their columns; `stager`: None if the batch is committed already.
     """
 
     path: Path
@@ -224,7 +222,7 @@ class BatchWriter:
     attempt: str
     began: datetime
     rows: pa.Schema
-    stager: bytes | None
+    stager: StagerFactory | None
 
     def write(self, partition: int, batches: Iterator[pa.RecordBatch]) -> str | None:
         """Stages a partition; returns the outcome, as the tasks of an engine do.
@@ -233,8 +231,7 @@ class BatchWriter:
         """
         if self.stager is None:
             return None
-        stager = pickle.loads(self.stager)  # from our own driver  # noqa: S301
-        task = StageRows(stager, self.rows, partition)
+        task = StageRows(self.stager, self.rows, partition)
         return outcome_of(partial(task, batches=batches), *self.plan.splits)
 
     def commit(self, tasks: Mapping[int, str | None]) -> None:
