@@ -23,7 +23,7 @@ from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.settings.paths import secret_part
 from windrow.ingest.settings.secrets import masked
-from windrow.ingest.sinks.kit.files.filesystem import normalize_place
+from windrow.ingest.sinks.kit.files.filesystem import Place
 
 CANARY = "hunter2-C4nary"
 SASL = (
@@ -348,7 +348,7 @@ def test_a_table_by_python(uri: str) -> None:
     spelling goes into plans and receipts.
     """
     with pytest.raises(SpecError, match=r"sink\.path is (s3|abfss)://.*, and holds") as caught:
-        normalize_place(uri)
+        Place.normalized(uri)
     assert CANARY not in str(caught.value)
 
 
@@ -368,6 +368,6 @@ def test_a_table_by_python_without(uri: str) -> None:
     assert secret_part(uri) is None
     if uri.startswith(("gs:", "abfss:")):
         with pytest.raises(SpecError, match=r"no table can be in (gs|abfss).*s3:// .*come later"):
-            normalize_place(uri)
+            Place.normalized(uri)
     else:
-        assert normalize_place(uri) == uri
+        assert Place.normalized(uri).uri == uri

@@ -70,12 +70,12 @@ class TableSection(SourceSection):
             return IcebergSnapshots(at)
         from windrow.ingest.lookups.table.parquet import ParquetFiles
         from windrow.ingest.sinks.delta.snapshots import DeltaSnapshots
-        from windrow.ingest.sinks.kit.files.filesystem import Place, normalize_place
+        from windrow.ingest.sinks.kit.files.filesystem import Place
 
-        where = normalize_place(absolute(self.table, folder), "from.table")
-        if "_delta_log" in Place(where).folders(""):
-            return DeltaSnapshots(where)
-        return ParquetFiles(where)
+        where = Place.normalized(absolute(self.table, folder), "from.table")
+        if "_delta_log" in where.folders(""):
+            return DeltaSnapshots(where.uri)
+        return ParquetFiles(where.uri)
 
 
 def _of_iceberg(written: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.sinks.files.manifest import FILES_LOG
 from windrow.ingest.sinks.files.reader import list_table
-from windrow.ingest.sinks.kit.files.filesystem import FILES_LOG, ListedFile, Place
+from windrow.ingest.sinks.kit.files.filesystem import ListedFile, Place
 from windrow.ingest.sinks.kit.files.parquet_files import explain_file_errors, read_batches
 
 

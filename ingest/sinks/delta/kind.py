@@ -86,6 +86,6 @@ class DeltaSection(SinkSection):
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes a second table, `<table>_dead`."""
         from windrow.ingest.sinks.delta.store import DeltaStore
-        from windrow.ingest.sinks.kit import DeadLetterTable, dead_place, normalize_place
+        from windrow.ingest.sinks.kit import DeadLetterTable, Place
 
-        return DeadLetterTable(DeltaStore(dead_place(normalize_place(self.place(folder)))))
+        return DeadLetterTable(DeltaStore(Place.normalized(self.place(folder)).dead.uri))

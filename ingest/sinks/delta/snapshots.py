@@ -13,7 +13,7 @@ from pyarrow.dataset import ParquetFragmentScanOptions
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.sinks.delta.table import listed, load, reason, refuse_unreadable_rows
-from windrow.ingest.sinks.kit import storage_advice, waiting_for_storage
+from windrow.ingest.sinks.kit import Place
 
 _STREAMED: dict[str, Any] = {
     "use_threads": False,
@@ -62,7 +62,7 @@ class DeltaSnapshots:
         except UnreachableError as error:  # this version stays so, whatever the next ones are
             raise RefusedError(error.what, "setup", error.do) from None
         try:
-            with waiting_for_storage(self.place):
+            with Place(self.place).waiting():
                 yield from table.to_pyarrow_dataset().to_batches(columns, **_STREAMED)
         except FileNotFoundError as error:
             raise self._gone(version) from error
@@ -70,7 +70,7 @@ class DeltaSnapshots:
             raise UnreachableError(
                 f"the table {self.place} can't be read: {reason(error)}",
                 "setup",
-                storage_advice(self.place, reason(error)),
+                Place(self.place).advice(reason(error)),
             ) from error
 
     def _table(self) -> DeltaTable:
@@ -99,7 +99,7 @@ class DeltaSnapshots:
         if table.version() == int(number) and _name(table) == version:
             return table
         try:
-            with waiting_for_storage(self.place):
+            with Place(self.place).waiting():
                 table = DeltaTable(self.place, version=int(number))
         except Exception as error:
             raise self._gone(version) from error

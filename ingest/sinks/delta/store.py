@@ -54,11 +54,7 @@ from windrow.ingest.sinks.kit import (
     allowed_changes,
     committed_by_key,
     hash_rows,
-    is_same_table,
-    log_gone_error,
     metadata_fields,
-    normalize_place,
-    other_kind_error,
     read_batches,
     refuse_unwritable,
     sum_hashes,
@@ -89,11 +85,11 @@ class DeltaStore:
         primary_key: PrimaryKey | None = None,
         evolve: Evolve = "add_columns",
     ) -> None:
-        self.place = normalize_place(uri)
+        self.files = Place.normalized(uri)
+        self.place = self.files.uri
         self.identity = f"{_KIND}{self.place}"
         self.metadata, self.primary_key, self.evolve = metadata, primary_key, evolve
         self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
-        self.files = Place(self.place)
         self.staged = StagedFiles(self.place, (DATA_FOLDER,), StagedFile, self.files)
         self.pages = PageFiles(self.place)
         self._kept: tuple[DeltaState, Sequence[ListedFile | None]] | None = None
@@ -117,7 +113,7 @@ class DeltaStore:
         return tables.Shape(BUCKET, {"windrow.primary-key": json.dumps(described)})
 
     def is_at(self, identity: str) -> bool:
-        return is_same_table(identity.removeprefix(_KIND), self.place)
+        return self.files.is_same_table(Place(identity.removeprefix(_KIND)))
 
     def places(self) -> Sequence[str]:
         return [self.place]
@@ -171,13 +167,14 @@ class DeltaStore:
             return DeltaState(self, table)
         left = self.files.folders("_windrow")
         if "log" in left:  # of kind files, whose data a sweep would remove
-            raise other_kind_error(self.place)
+            raise self.files.other_kind_error()
         if left:
             # 1. this look finds no table  2. another run makes it  3. this one sees its folders
             made = tables.load(self.place)
             if made is not None:
                 return DeltaState(self, made)
-            raise log_gone_error(self.place, tables.LOG, tables.LOG, f"{DATA_FOLDER} and _windrow")
+            files = f"{DATA_FOLDER} and _windrow"
+            raise self.files.log_gone_error(tables.LOG, tables.LOG, files)
         return None
 
     def _end(self, version: int) -> Sequence[ListedFile | None]:

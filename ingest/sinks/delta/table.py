@@ -35,10 +35,7 @@ from windrow.ingest.sinks.kit import (
     Conflict,
     Place,
     Unanswered,
-    is_disk_full,
     owner_from_properties,
-    storage_advice,
-    waiting_for_storage,
 )
 
 LOG = "_delta_log"
@@ -79,7 +76,7 @@ def load(uri: str) -> DeltaTable | None:
         UnreachableError: the table can't be read.
     """
     try:
-        with waiting_for_storage(uri):
+        with Place(uri).waiting():
             return DeltaTable(uri)
     except TableNotFoundError:
         return None
@@ -103,7 +100,7 @@ def load(uri: str) -> DeltaTable | None:
                 "setup",
                 f"Entries of {uri}/{LOG} are gone or damaged: restore them from a backup.",
             ) from error
-        raise UnreachableError(what, "setup", storage_advice(uri, why)) from error
+        raise UnreachableError(what, "setup", Place(uri).advice(why)) from error
 
 
 def reason(error: Exception) -> str:
@@ -427,7 +424,7 @@ def write(place: Place, table: DeltaTable, writing: Writing, page: str, note: st
     if writing.schema is not None or writing.parts is None or writing.parts:
         mode = "overwrite"
         goes = None if writing.parts is None else [(by[0], "in", sorted(writing.parts))]
-    with waiting_for_storage(table.table_uri):
+    with Place(table.table_uri).waiting():
         table.create_write_transaction(
             writing.actions,
             mode,
@@ -463,5 +460,5 @@ def failed(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered | N
         return Conflict(reason(error))
     except Exception as error:  # noqa: BLE001
         why = f"{type(error).__name__}: {reason(error)}"
-        return Unanswered(why, is_disk_full(why) and local)
+        return Unanswered.by_storage(why, is_local=local)
     return None

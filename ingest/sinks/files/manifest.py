@@ -22,7 +22,10 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.sinks.kit import FILES_LOG, Page, PageLine, RowFile
+from windrow.ingest.sinks.kit import Page, PageLine, RowFile
+
+FILES_LOG = "_windrow/log"
+"""The folder with the log, by which other kinds know such a table."""
 
 FORM = 4
 """Version of the format."""

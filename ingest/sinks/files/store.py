@@ -22,6 +22,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.files.manifest import (
+    FILES_LOG,
     FORM,
     AnyForm,
     FilesLine,
@@ -39,8 +40,6 @@ from windrow.ingest.sinks.files.stage import (
 )
 from windrow.ingest.sinks.kit import (
     DATA_FOLDER,
-    FILES_LOG,
-    PUT_WAITS,
     Answer,
     Conflict,
     Evolution,
@@ -55,14 +54,8 @@ from windrow.ingest.sinks.kit import (
     Unanswered,
     Written,
     add_new_columns,
-    is_same_table,
-    log_gone_error,
-    normalize_place,
-    other_kind_error,
     put_if_absent,
     refuse_unwritable,
-    retry_put,
-    storage_advice,
     table_schema,
     window_folder,
 )
@@ -102,6 +95,7 @@ class FilesStore:
 
     capabilities = Capabilities()
     primary_key = None
+    waits = (0.2, 1.0, 3.0)
 
     def __init__(
         self,
@@ -109,21 +103,17 @@ class FilesStore:
         written: FileFormat = FileFormat("parquet", "zstd"),  # noqa: B008
         metadata: Mapping[str, str] = DEFAULT,
     ) -> None:
-        self.place = normalize_place(uri)
+        self.files = Place.normalized(uri)
+        self.place = self.files.uri
         self.identity = f"{_KIND}{self.place}"
         self.written, self.metadata = written, metadata
-        self.files = Place(self.place)
         self.staged = StagedFiles(self.place, (DATA_FOLDER,), RowFile, self.files)
-        self.puts = put_if_absent(self.place, self.files)
+        self.puts = put_if_absent(self.files)
         self.pages = PageFiles(self.place, FilesPage, _LOST_PAGE)
         self._seen: Entry | None = None
 
-    @property
-    def waits(self) -> Sequence[float]:
-        return PUT_WAITS
-
     def is_at(self, identity: str) -> bool:
-        return is_same_table(identity.removeprefix(_KIND), self.place)
+        return self.files.is_same_table(Place(identity.removeprefix(_KIND)))
 
     def places(self) -> Sequence[str]:
         return [self.place]
@@ -154,7 +144,7 @@ class FilesStore:
                 if self.look() is None:
                     raise
 
-        retry_put(self.place, put)
+        self.puts.retry(put)
         begun = self.look()
         assert begun is not None
         return begun
@@ -163,7 +153,7 @@ class FilesStore:
     def reading(self) -> Iterator[FilesState | None]:
         entry = self.look()
         if entry is None and (self.files.names("_delta_log") or self.files.names("metadata")):
-            raise other_kind_error(self.place)
+            raise self.files.other_kind_error()
         yield None if entry is None else FilesState(self, entry)
 
     writing = reading
@@ -190,8 +180,8 @@ class FilesStore:
             # 1. this look finds no log  2. another run makes the table  3. this one sees its data
             entry = self._newest()
             if entry is None:
-                gone = log_gone_error(self.place, FILES_LOG, "_windrow", DATA_FOLDER)
-                raise other_kind_error(self.place) if self.files.names("_delta_log") else gone
+                gone = self.files.log_gone_error(FILES_LOG, "_windrow", DATA_FOLDER)
+                raise self.files.other_kind_error() if self.files.names("_delta_log") else gone
         self._seen = entry
         return entry
 
@@ -345,7 +335,7 @@ class FilesState(PagedState):
                 raise UnreachableError(
                     f"nothing can be put below {self._store.place}: {why}",
                     "commit",
-                    storage_advice(self._store.place, why),
+                    self._store.files.advice(why),
                 ) from error
             return Unanswered(why, error.errno in _FULL and local)
         if self._store.content(self.version) != self._entry.content:

@@ -56,14 +56,13 @@ from windrow.ingest.sinks.kit import (
     PagedState,
     PageFiles,
     Pages,
+    Place,
     RowLayout,
     StagedFiles,
     TableChange,
     Unanswered,
     Written,
     file_schema,
-    is_disk_full,
-    log_gone_error,
     owner_from_properties,
     read_receipt,
     read_stored_receipts,
@@ -139,7 +138,7 @@ class IcebergStore:
             folder = f"{self.at.namespace}/{self.at.table.rpartition('.')[2]}"
             left = Path(self.at.warehouse, folder, "_windrow")
             if catalog_is_missing(self.at) and left.exists():
-                raise log_gone_error(self.place, DATABASE, "of the warehouse", folder)
+                raise Place(self.place).log_gone_error(DATABASE, "of the warehouse", folder)
             return None
         refuse_foreign(self.place, table, self.column)
         self._newest = IcebergState(self, table)
@@ -355,7 +354,7 @@ class IcebergState(PagedState):
         except Exception as error:  # noqa: BLE001
             why = reason(at, error)
             is_local = local_path(self.table.metadata.location) is not None
-            return Unanswered(why, full=is_disk_full(why) and is_local)
+            return Unanswered.by_storage(why, is_local=is_local)
         return Written(ready.snapshot)
 
     def _prepared(self, change: TableChange) -> Prepared:

@@ -352,7 +352,7 @@ class KafkaSection(OnClusterSection):
         from windrow.ingest.sinks.kafka.serializers import PlainSerializer
         from windrow.ingest.sinks.kafka.sink import KafkaSink
         from windrow.ingest.sinks.kafka.table import ClusterConnection
-        from windrow.ingest.sinks.kit import normalize_place
+        from windrow.ingest.sinks.kit import Place
 
         if self.bootstrap_servers is None:
             raise SpecError(
@@ -370,7 +370,7 @@ class KafkaSection(OnClusterSection):
         options = KafkaOptions(
             topics=self.topics or (str(self.topic),),
             control=self.control,
-            staging=normalize_place(absolute(self.staging, folder)),
+            staging=Place.normalized(absolute(self.staging, folder)).uri,
             topic_column=self.topic_column,
             value=_serializer("value", self.value, self.value.columns or ()),
             key=(

@@ -118,19 +118,9 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.files.file_stager import Layout as Layout
     from windrow.ingest.sinks.kit.files.file_stager import RowLayout as RowLayout
     from windrow.ingest.sinks.kit.files.file_stager import TextStager as TextStager
-    from windrow.ingest.sinks.kit.files.filesystem import FILES_LOG as FILES_LOG
     from windrow.ingest.sinks.kit.files.filesystem import ListedFile as ListedFile
     from windrow.ingest.sinks.kit.files.filesystem import Place as Place
-    from windrow.ingest.sinks.kit.files.filesystem import dead_place as dead_place
     from windrow.ingest.sinks.kit.files.filesystem import fsync_path as fsync_path
-    from windrow.ingest.sinks.kit.files.filesystem import is_disk_full as is_disk_full
-    from windrow.ingest.sinks.kit.files.filesystem import is_same_place as is_same_place
-    from windrow.ingest.sinks.kit.files.filesystem import is_same_table as is_same_table
-    from windrow.ingest.sinks.kit.files.filesystem import log_gone_error as log_gone_error
-    from windrow.ingest.sinks.kit.files.filesystem import normalize_place as normalize_place
-    from windrow.ingest.sinks.kit.files.filesystem import other_kind_error as other_kind_error
-    from windrow.ingest.sinks.kit.files.filesystem import storage_advice as storage_advice
-    from windrow.ingest.sinks.kit.files.filesystem import waiting_for_storage as waiting_for_storage
     from windrow.ingest.sinks.kit.files.parquet_files import BATCH_BYTES as BATCH_BYTES
     from windrow.ingest.sinks.kit.files.parquet_files import BATCH_ROWS as BATCH_ROWS
     from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter as ParquetRowWriter
@@ -138,9 +128,7 @@ if TYPE_CHECKING:
         explain_file_errors as explain_file_errors,
     )
     from windrow.ingest.sinks.kit.files.parquet_files import read_batches as read_batches
-    from windrow.ingest.sinks.kit.files.put_if_absent import PUT_WAITS as PUT_WAITS
     from windrow.ingest.sinks.kit.files.put_if_absent import put_if_absent as put_if_absent
-    from windrow.ingest.sinks.kit.files.put_if_absent import retry_put as retry_put
     from windrow.ingest.sinks.kit.files.staged_files import DATA_FOLDER as DATA_FOLDER
     from windrow.ingest.sinks.kit.files.staged_files import RowFile as RowFile
     from windrow.ingest.sinks.kit.files.staged_files import StagedFiles as StagedFiles
@@ -291,19 +279,9 @@ _NAMES = {
         "TextStager",
     ),
     "sinks.kit.files.filesystem": (
-        "FILES_LOG",
         "ListedFile",
         "Place",
-        "dead_place",
         "fsync_path",
-        "is_disk_full",
-        "is_same_place",
-        "is_same_table",
-        "log_gone_error",
-        "normalize_place",
-        "other_kind_error",
-        "storage_advice",
-        "waiting_for_storage",
     ),
     "sinks.kit.files.parquet_files": (
         "BATCH_BYTES",
@@ -312,11 +290,7 @@ _NAMES = {
         "explain_file_errors",
         "read_batches",
     ),
-    "sinks.kit.files.put_if_absent": (
-        "PUT_WAITS",
-        "put_if_absent",
-        "retry_put",
-    ),
+    "sinks.kit.files.put_if_absent": ("put_if_absent",),
     "sinks.kit.files.staged_files": (
         "DATA_FOLDER",
         "RowFile",

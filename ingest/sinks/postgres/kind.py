@@ -135,9 +135,9 @@ def _store(section: PostgresSection, name: TableName, folder: Path, *more: Any) 
     with needing("postgres", "Tables in PostgreSQL can't be read or written"):
         from windrow.ingest.sinks.postgres.server import TablePlace, refuse_unusable
         from windrow.ingest.sinks.postgres.store import PostgresStore
-    from windrow.ingest.sinks.kit import normalize_place
+    from windrow.ingest.sinks.kit import Place
 
     url = server_url(section.url)
     refuse_unusable(url)
-    staging = normalize_place(absolute(section.staging, folder))
+    staging = Place.normalized(absolute(section.staging, folder)).uri
     return PostgresStore(TablePlace(url, name, section.windrow_schema), staging, *more)

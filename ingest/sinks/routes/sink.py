@@ -51,10 +51,10 @@ from windrow.ingest.ports.sink import (
 )
 from windrow.ingest.settings.paths import is_url
 from windrow.ingest.sinks.kit import (
+    Place,
     adjacent_windows,
     already_committed,
     crash_point,
-    dead_place,
     refuse_gap,
     refuse_overlap,
 )
@@ -346,7 +346,7 @@ def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:
             )
     folders = [
         *_folders(sink.identity for sink in every),
-        *map(dead_place, _folders([other.identity])),
+        *(Place(folder).dead.uri for folder in _folders([other.identity])),
     ]
     for one_folder, another_folder in combinations(folders, 2):
         if _overlap(one_folder, another_folder):

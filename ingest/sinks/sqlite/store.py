@@ -43,9 +43,7 @@ from windrow.ingest.sinks.kit import (
     Unanswered,
     Written,
     add_new_columns,
-    is_same_place,
     lock_holder,
-    normalize_place,
     quote_identifier,
     range_texts,
     read_batches,
@@ -159,7 +157,7 @@ class SqliteStore:
     """The seconds that a transaction waits for another one."""
 
     def __init__(self, path: str, table: str, metadata: Mapping[str, str] = DEFAULT) -> None:
-        self.path, self.table, self.metadata = normalize_place(path), table, metadata
+        self.path, self.table, self.metadata = Place.normalized(path).uri, table, metadata
         self.place = f"{self.path}#{table}"
         self.identity = f"sqlite:{self.path}#{table.lower()}"
         staging = f"{self.path}.staged/{table.lower()}"
@@ -167,7 +165,7 @@ class SqliteStore:
 
     def is_at(self, identity: str) -> bool:
         path, _, table = identity.removeprefix("sqlite:").rpartition("#")
-        return table == self.table.lower() and is_same_place(path, self.path)
+        return table == self.table.lower() and Place(path).is_same(Place(self.path))
 
     def places(self) -> Sequence[str]:
         return [self.staged.uri]

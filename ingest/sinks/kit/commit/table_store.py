@@ -25,6 +25,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities, StagerFactory, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.kit.files.file_stager import Layout
+from windrow.ingest.sinks.kit.files.filesystem import is_disk_full
 from windrow.ingest.sinks.kit.files.staged_files import HasSize, StagedFiles
 
 
@@ -87,6 +88,11 @@ class Unanswered(msgspec.Struct, frozen=True):
 
     why: str
     full: bool = False
+
+    @classmethod
+    def by_storage(cls, why: str, *, is_local: bool) -> Unanswered:
+        """The answer of a client of files, in whose words a local disk may be full."""
+        return cls(why, is_local and is_disk_full(why))
 
 
 Answer = Written | Conflict | Unanswered

@@ -33,9 +33,6 @@ _RENAME = (
 )
 _DRAFTS = "_windrow/drafts"
 
-FILES_LOG = "_windrow/log"
-"""The folder with the log of a table of `kind: files`, by which other kinds know such a table."""
-
 _NO_ROOM = (
     "database or disk is full",
     *(
@@ -70,25 +67,6 @@ def is_busy(error: str) -> bool:
     return _BUSY.search(error) is not None
 
 
-def waiting_for_storage(uri: str) -> AbstractContextManager[None]:
-    """Announces that an object store is waited for: its clients retry for long without a word."""
-    sought = ", and for credentials: AWS_ACCESS_KEY_ID isn't set" * (
-        uri.startswith("s3:") and "AWS_ACCESS_KEY_ID" not in os.environ
-    )
-    return (
-        waiting_for(f"the storage of {without_secrets(uri)}{sought}")
-        if is_url(uri)
-        else nullcontext()
-    )
-
-
-def storage_advice(uri: str, why: str) -> str:
-    """The advice for a place that can't be read or written; `why`: its client's words."""
-    if is_busy(why):
-        return "The store refuses it for now; nothing has to be changed: run this again later."
-    return _CHECK_S3 if uri.startswith("s3:") else _CHECK
-
-
 class ListedFile(msgspec.Struct, frozen=True):
     """A file below a place: its relative path, its size in bytes, the time of its last write."""
 
@@ -100,61 +78,6 @@ class ListedFile(msgspec.Struct, frozen=True):
     def modified_millis(self) -> int:
         """The time of the last write in epoch milliseconds, rounded down."""
         return epoch_millis(self.modified)
-
-
-def normalize_place(uri: str, setting: str = "sink.path") -> str:
-    """Normalizes a table's place: an absolute path if it is local, else the URI. No I/O.
-
-    `setting`: its name, for messages.
-
-    Raises:
-        SpecError: no table can be there, or the URI may have a secret, which would get into plans
-            and receipts.
-    """
-    secret = secret_part(uri)
-    if secret is not None:
-        raise SpecError(
-            f"{setting} is {without_secrets(uri)}, and holds {secret}",
-            "spec",
-            f"Leave it out: {WAY_OUT}.",
-        )
-    scheme, _, remote = uri.partition("://")
-    if remote and scheme != "file":
-        if scheme not in _STORES:
-            raise SpecError(f"{setting} is {uri}: no table can be in {scheme}", "spec", _FORMS)
-        return uri.rstrip("/")
-    try:
-        path = _local(uri, setting) if remote else str(home(uri).absolute())
-    except ValueError as error:
-        raise SpecError(f"{setting} {error}", "spec", _FORMS) from None
-    if "%" in path:
-        raise SpecError(f"{setting} is {path}, with a % in it", "spec", _RENAME)
-    if "\\" in path or any(c < " " for c in path):
-        raise SpecError(
-            f"{setting} is {path!r}, with a backslash or a control character in it", "spec", _RENAME
-        )
-    if not path.strip("/"):
-        raise SpecError(
-            f"{setting} is {path}, which is no folder for a table",
-            "spec",
-            "Name a folder of the table's own.",
-        )
-    return path.rstrip("/")
-
-
-def is_same_place(one: str, other: str) -> bool:
-    """Returns whether two normalized places are the same; follows links of local paths."""
-    return one == other or (
-        not is_url(one) and not is_url(other) and os.path.realpath(one) == os.path.realpath(other)
-    )
-
-
-def is_same_table(one: str, other: str) -> bool:
-    """Returns whether two places are the same for the table and for its dead letters.
-
-    A link may lead to the table only, and not to the table of its dead letters.
-    """
-    return is_same_place(one, other) and is_same_place(dead_place(one), dead_place(other))
 
 
 def is_disk_full(error: str) -> bool:
@@ -172,37 +95,6 @@ def _local(uri: str, setting: str) -> str:
         raise SpecError(f"{setting} is {uri}: {error}", "spec", _FORMS) from error
 
 
-def dead_place(table: str) -> str:
-    """The place of a table's dead letters."""
-    return f"{table}_dead"
-
-
-def other_kind_error(place: str) -> SpecError:
-    """The error for a place that has a table of another kind."""
-    return SpecError(
-        f"at {place} lies a table of another kind",
-        "setup",
-        "Set sink.path to a place where nothing is, or sink.kind to the table's.",
-    )
-
-
-def log_gone_error(place: str, log: str, folder: str, files: str) -> DamagedError:
-    """The error for a table whose log is gone while files of it are left.
-
-    Args:
-        place: the table's.
-        log: what is gone: the name of a folder or file.
-        folder: the one that is to be restored from a backup.
-        files: what is left, and is to be removed where the table was removed for good.
-    """
-    return DamagedError(
-        f"the log of {place} ({log}) is gone, and files of rows are left",
-        "setup",
-        f"Is its disk mounted? If so, restore the folder {folder} from a backup. If the table was"
-        f" moved, or removed for good, remove {files} here as well, then run this again.",
-    )
-
-
 def epoch_millis(moment: datetime) -> int:
     """Epoch milliseconds, rounded down."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
@@ -217,6 +109,107 @@ class Place:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
+
+    @classmethod
+    def normalized(cls, uri: str, setting: str = "sink.path") -> Place:
+        """Makes a place of what a spec says: an absolute path if it is local, else the URI. No I/O.
+
+        `setting`: its name, for messages.
+
+        Raises:
+            SpecError: no table can be there, or the URI may have a secret, which would get into
+                plans and receipts.
+        """
+        secret = secret_part(uri)
+        if secret is not None:
+            raise SpecError(
+                f"{setting} is {without_secrets(uri)}, and holds {secret}",
+                "spec",
+                f"Leave it out: {WAY_OUT}.",
+            )
+        scheme, _, remote = uri.partition("://")
+        if remote and scheme != "file":
+            if scheme not in _STORES:
+                raise SpecError(f"{setting} is {uri}: no table can be in {scheme}", "spec", _FORMS)
+            return cls(uri.rstrip("/"))
+        try:
+            path = _local(uri, setting) if remote else str(home(uri).absolute())
+        except ValueError as error:
+            raise SpecError(f"{setting} {error}", "spec", _FORMS) from None
+        if "%" in path:
+            raise SpecError(f"{setting} is {path}, with a % in it", "spec", _RENAME)
+        if "\\" in path or any(c < " " for c in path):
+            raise SpecError(
+                f"{setting} is {path!r}, with a backslash or a control character in it",
+                "spec",
+                _RENAME,
+            )
+        if not path.strip("/"):
+            raise SpecError(
+                f"{setting} is {path}, which is no folder for a table",
+                "spec",
+                "Name a folder of the table's own.",
+            )
+        return cls(path.rstrip("/"))
+
+    @property
+    def dead(self) -> Place:
+        """The place of the table of the dead letters."""
+        return Place(f"{self.uri}_dead")
+
+    def is_same(self, other: Place) -> bool:
+        """Returns whether two normalized places are the same; follows links of local paths."""
+        one, two = self.uri, other.uri
+        return one == two or (
+            not is_url(one) and not is_url(two) and os.path.realpath(one) == os.path.realpath(two)
+        )
+
+    def is_same_table(self, other: Place) -> bool:
+        """Returns whether two places are the same for the table and for its dead letters.
+
+        A link may lead to the table only, and not to the table of its dead letters.
+        """
+        return self.is_same(other) and self.dead.is_same(other.dead)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Announces that an object store is waited for: its clients retry for long, silently."""
+        sought = ", and for credentials: AWS_ACCESS_KEY_ID isn't set" * (
+            self.uri.startswith("s3:") and "AWS_ACCESS_KEY_ID" not in os.environ
+        )
+        return (
+            waiting_for(f"the storage of {without_secrets(self.uri)}{sought}")
+            if is_url(self.uri)
+            else nullcontext()
+        )
+
+    def advice(self, why: str) -> str:
+        """The advice where it can't be read or written; `why`: its client's words."""
+        if is_busy(why):
+            return "The store refuses it for now; nothing has to be changed: run this again later."
+        return _CHECK_S3 if self.uri.startswith("s3:") else _CHECK
+
+    def other_kind_error(self) -> SpecError:
+        """The error for a place that has a table of another kind."""
+        return SpecError(
+            f"at {self.uri} lies a table of another kind",
+            "setup",
+            "Set sink.path to a place where nothing is, or sink.kind to the table's.",
+        )
+
+    def log_gone_error(self, log: str, folder: str, files: str) -> DamagedError:
+        """The error for a table whose log is gone while files of it are left.
+
+        Args:
+            log: what is gone: the name of a folder or file.
+            folder: the one that is to be restored from a backup.
+            files: what is left, and is to be removed where the table was removed for good.
+        """
+        return DamagedError(
+            f"the log of {self.uri} ({log}) is gone, and files of rows are left",
+            "setup",
+            f"Is its disk mounted? If so, restore the folder {folder} from a backup. If the table"
+            f" was moved, or removed for good, remove {files} here as well, then run this again.",
+        )
 
     def filesystem(self) -> fs.FileSystem:
         """Arrow's file system with this folder as its root."""
@@ -395,7 +388,7 @@ class Place:
     def _opened(self) -> tuple[fs.FileSystem, str]:
         """Arrow's file system and the root in it; may ask the network for an object store."""
         try:
-            with waiting_for_storage(self.uri):
+            with self.waiting():
                 found, root = fs.FileSystem.from_uri(self.uri)
         except pa.ArrowInvalid as error:
             raise self._senseless(without_secrets(self.uri), error) from error
@@ -403,7 +396,7 @@ class Place:
             raise UnreachableError(
                 f"{without_secrets(self.uri)} can't be reached: {self._reason(error)}",
                 "setup",
-                storage_advice(self.uri, str(error)),
+                self.advice(str(error)),
             ) from error
         return found, root
 
@@ -430,7 +423,7 @@ class Place:
         # opens the place here, because that announces its own wait
         assert self._opened
         try:
-            with waiting_for_storage(self.uri):
+            with self.waiting():
                 yield
         except pa.ArrowInvalid as error:
             raise self._senseless(where, error) from error
@@ -440,7 +433,7 @@ class Place:
             raise UnreachableError(
                 f"{where} can't be read or written: {self._reason(error)}",
                 "setup",
-                storage_advice(self.uri, str(error)),
+                self.advice(str(error)),
             ) from error
 
     def _senseless(self, where: str, error: pa.ArrowInvalid) -> SpecError:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import errno
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
-from windrow.ingest.sinks.kit.files.filesystem import Place, storage_advice, waiting_for_storage
+from windrow.ingest.sinks.kit.files.filesystem import Place
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -36,9 +37,13 @@ _STORES = (
 )
 
 
-class PutIfAbsent(Protocol):
-    """Puts files under names that aren't taken."""
+class PutIfAbsent(ABC):
+    """Puts files under names that aren't taken. `uri`: the place that they are below."""
 
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    @abstractmethod
     def put(self, path: str, content: bytes) -> None:
         """Puts a file, whole and durable.
 
@@ -47,6 +52,7 @@ class PutIfAbsent(Protocol):
             OSError: nobody knows whether the file was put.
         """
 
+    @abstractmethod
     def check(self, path: str, content: bytes) -> None:
         """Puts an existing file again, if a store might ignore the condition.
 
@@ -55,13 +61,34 @@ class PutIfAbsent(Protocol):
             UnreachableError: the store doesn't answer.
         """
 
+    def retry(self, step: Callable[[], None]) -> None:
+        """Does a step before the first commit below the place, again after errors that may pass.
 
-def put_if_absent(uri: str, place: Place) -> PutIfAbsent:
+        `step`: may be done more than once.
+
+        Raises:
+            SpecError, UnreachableError: the error of `refusal`.
+        """
+        for wait in (*PUT_WAITS, None):
+            try:
+                step()
+            except OSError as error:
+                why = refusal(self.uri, error)
+                if wait is None or isinstance(why, SpecError):
+                    raise why from error
+                with Place(self.uri).waiting():
+                    time.sleep(wait)
+            else:
+                return
+
+
+def put_if_absent(place: Place) -> PutIfAbsent:
     """Chooses the way to put by a place's scheme.
 
     Raises:
         SpecError: no name can be taken only once there.
     """
+    uri = place.uri
     if uri.startswith(_S3):
         return S3Puts(uri)
     if "://" in uri:
@@ -91,44 +118,26 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
             " to another place.",
         )
     return UnreachableError(
-        f"nothing can be put below {uri}: {why}", "setup", storage_advice(uri, why)
+        f"nothing can be put below {uri}: {why}", "setup", Place(uri).advice(why)
     )
 
 
-def retry_put(uri: str, step: Callable[[], None]) -> None:
-    """Does a step before the first commit below a place, again after errors that may pass.
-
-    Args:
-        uri: the place.
-        step: may be done more than once.
-
-    Raises:
-        SpecError, UnreachableError: the error of `refusal`.
-    """
-    for wait in (*PUT_WAITS, None):
-        try:
-            step()
-        except OSError as error:
-            why = refusal(uri, error)
-            if wait is None or isinstance(why, SpecError):
-                raise why from error
-            with waiting_for_storage(uri):
-                time.sleep(wait)
-        else:
-            return
-
-
-class HardLinks:
+class HardLinks(PutIfAbsent):
     """Puts on a disk: a synced draft gets its name by a hard link."""
 
     def __init__(self, place: Place) -> None:
-        self.put = place.put_new
+        super().__init__(place.uri)
+        self._place = place
+
+    def put(self, path: str, content: bytes) -> None:
+        """Puts a file."""
+        self._place.put_new(path, content)
 
     def check(self, path: str, content: bytes) -> None:
         """Does nothing: a link never ignores a taken name."""
 
 
-class S3Puts:
+class S3Puts(PutIfAbsent):
     """Puts in S3, and stores with its API: a put fails if the object exists.
 
     Raises:
@@ -142,7 +151,7 @@ class S3Puts:
                 "spec",
                 how_to_install("s3"),
             )
-        self._uri = uri
+        super().__init__(uri)
         self._bucket, _, self._prefix = uri.removeprefix(_S3).partition("/")
 
     def put(self, path: str, content: bytes) -> None:
@@ -160,7 +169,7 @@ class S3Puts:
                 self.put(path, content)
                 raise OSError(errno.ENOTSUP, "the store takes no notice of If-None-Match")
 
-        retry_put(self._uri, put)
+        self.retry(put)
 
     def try_place(self) -> None:
         """Puts a trial file twice, and deletes it; raises as `check`."""
@@ -171,7 +180,7 @@ class S3Puts:
             with suppress(FileExistsError):
                 self.put(path, b"")
 
-        retry_put(self._uri, put)
+        self.retry(put)
         try:
             self.check(path, b"")
         except BaseException:
@@ -179,7 +188,7 @@ class S3Puts:
             with suppress(OSError):
                 self._delete(path)
             raise
-        retry_put(self._uri, lambda: self._delete(path))
+        self.retry(lambda: self._delete(path))
 
     def _delete(self, path: str) -> None:
         with self._explained(path):
@@ -194,7 +203,7 @@ class S3Puts:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            with waiting_for_storage(self._uri):
+            with Place(self.uri).waiting():
                 yield
         except ClientError as error:
             raise self._as_os_error(path, error) from error

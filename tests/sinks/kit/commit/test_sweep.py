@@ -285,8 +285,6 @@ def test_what_cannot_be_given_up_stays(sink: Any) -> None:
     assert staged_paths(sink) == before
 
 
-
-
 def test_a_staged_file_that_stays_fails_no_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.sinks.kit.commit.stored_receipts import RECEIPTS
 from windrow.ingest.sinks.kit.files.file_stager import writable
-from windrow.ingest.sinks.kit.files.filesystem import Place, normalize_place, storage_advice
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 
 
@@ -144,8 +144,8 @@ def test_one_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Relative, absolute, with a slash, as a URI with its escapes: one table."""
     monkeypatch.chdir(tmp_path)
     spelled = ["a b/t", "a b/t/", f"{tmp_path}/a b/t", f"file://{tmp_path}/a%20b/t"]
-    assert {normalize_place(uri) for uri in spelled} == {f"{tmp_path}/a b/t"}
-    assert normalize_place("s3://bucket/t/") == "s3://bucket/t"
+    assert {Place.normalized(uri).uri for uri in spelled} == {f"{tmp_path}/a b/t"}
+    assert Place.normalized("s3://bucket/t/").uri == "s3://bucket/t"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_no_table_can_be_called(uri: str, says: str) -> None:
     is told, and it is the spec.
     """
     with pytest.raises(SpecError, match=re.escape(says)):
-        assert Place(normalize_place(uri)).is_local
+        assert Place.normalized(uri).is_local
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_store_that_refuses_for_now(why: str, later: bool) -> None:
     """In the words of each client: it is no matter of credentials or regions, and to wait helps;
     what isn't for now is told with what to check.
     """
-    advice = storage_advice("s3://bucket/table", why)
+    advice = Place("s3://bucket/table").advice(why)
     assert ("run this again later" in advice, "credentials" in advice) == (later, not later)
 
 
@@ -210,4 +210,4 @@ def test_a_code_behind_a_long_name_counts() -> None:
     ):
         raise OSError(arrows)
     deltas = f"S3 error\n ↳ Error performing GET http://s3/{name} - status code\n ↳ 503 Slow"
-    assert "run this again later" in storage_advice("s3://b/t", reason(OSError(deltas)))
+    assert "run this again later" in Place("s3://b/t").advice(reason(OSError(deltas)))

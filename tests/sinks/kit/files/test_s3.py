@@ -27,7 +27,7 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.kit.files import put_if_absent
-from windrow.ingest.sinks.kit.files.filesystem import waiting_for_storage
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.contracts.windows import staged_receipt, together
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
@@ -257,7 +257,7 @@ def test_a_store_is_waited_for_aloud(fresh: Any, monkeypatch: pytest.MonkeyPatch
         assert fresh.owner() is None
         assert heard.get(timeout=30).getMessage() == f"Waiting for the storage of {fresh.uri}"
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    with waits_heard() as heard, waiting_for_storage(fresh.uri):
+    with waits_heard() as heard, Place(fresh.uri).waiting():
         said = heard.get(timeout=30).getMessage()
     assert said.endswith(", and for credentials: AWS_ACCESS_KEY_ID isn't set")
 
