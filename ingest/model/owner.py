@@ -5,9 +5,11 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
-from windrow.ingest.errors import GridError, OwnerError
+from windrow.ingest.errors import GridError, OwnerError, SpecError
 
 OTHER_LEDGER = (
     "If the table's own ledger is lost: windrow doctor SPEC --rebuild-ledger makes it anew from the"
@@ -25,6 +27,13 @@ No entry is ever overwritten, so such a ledger can't be rebuilt in its place.
 """
 
 
+FORMAT = "2"
+"""The version of windrow's own data in a table and below it."""
+
+_FORMAT = "windrow.form"
+_NAMES = ("windrow.pipeline", "windrow.ledger", "windrow.grid")
+
+
 class TableOwner(msgspec.Struct, frozen=True):
     """The pipeline, the ledger and the grid that a table belongs to.
 
@@ -35,6 +44,35 @@ class TableOwner(msgspec.Struct, frozen=True):
     pipeline: str
     ledger: str
     grid: str
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of its new table, for formats that have properties."""
+        values = (self.pipeline, self.ledger, self.grid)
+        return {**dict(zip(_NAMES, values, strict=True)), _FORMAT: FORMAT}
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], where: str) -> TableOwner:
+        """Reads the owner of the table at a place.
+
+        Raises:
+            SpecError: the table was made by something else, or by a windrow of another format.
+        """
+        missing = next((name for name in _NAMES if name not in properties), None)
+        if missing is not None:
+            raise SpecError(
+                f"the table {where} was not made by windrow: its property {missing!r} is missing",
+                "setup",
+                "Give the sink a table of its own; windrow makes it.",
+            )
+        if properties.get(_FORMAT) != FORMAT:
+            raise SpecError(
+                f"the table {where} was made by another version of windrow, in form"
+                f" {properties.get(_FORMAT, '1')}; this one knows form {FORMAT}",
+                "setup",
+                "Use the windrow that made it, or begin a pipeline with another id and table.",
+            )
+        return cls(*(properties[name] for name in _NAMES))
 
 
 def refuse_other_owner(table: str, bound: TableOwner, mine: TableOwner) -> None:

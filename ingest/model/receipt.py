@@ -12,6 +12,7 @@ from typing import Annotated, Self
 
 import msgspec
 
+from windrow.ingest.model.grid import neighbours
 from windrow.ingest.model.lookup import LookedUp, Pin, merged
 from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.refusal_summary import RefusedAt
@@ -262,6 +263,25 @@ class Receipt(msgspec.Struct, frozen=True):
     @property
     def window(self) -> Window:
         return self.plan.window
+
+    @property
+    def adjacent_windows(self) -> tuple[Window | None, Window]:
+        """The window before, if the grid has one, and the window after."""
+        window = self.window
+        before = neighbours(self.grid, window.start)[0]
+        after = neighbours(self.grid, window.end)[1]
+        return (
+            None if before is None else Window(window.pipeline, before, window.start),
+            Window(window.pipeline, window.end, after),
+        )
+
+    @property
+    def kept_keys(self) -> int:
+        """The number of keys whose last change in the window left values as they were.
+
+        Those with unknown values are among them: an older window may have been to bring them.
+        """
+        return 0 if self.merged is None else self.merged.kept + self.merged.unknown
 
     @property
     def done(self) -> bool:

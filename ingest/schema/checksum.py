@@ -65,15 +65,15 @@ def checksum_text(checksum: int) -> str:
     return f"{checksum & _ALL:016x}"
 
 
-def checksum(batch: pa.RecordBatch) -> int:
+def checksum(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> int:
     """Checksum of a batch, over all rows and all columns.
 
-    That of several batches is their sum, modulo 2**64.
+    That of several batches is their sum, modulo 2**64. `leave_out`: columns that don't count.
 
     Raises:
         TypeError: a column has a type that no table of windrow holds.
     """
-    return sum_hashes(hash_rows(batch))
+    return sum_hashes(hash_rows(batch, leave_out))
 
 
 def checksums(batch: pa.RecordBatch, leave_out: Collection[str]) -> tuple[int, int]:

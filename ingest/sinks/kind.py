@@ -89,11 +89,8 @@ Version: TypeAlias = Annotated[
 ]
 
 
-Evolve = Literal["none", "add_columns", "widen"]
-"""What may become of a table's columns (`sinks.kit.columns.schema_evolution`)."""
-
-EvolveSetting: TypeAlias = Annotated[
-    Evolve,
+Evolve: TypeAlias = Annotated[
+    Literal["none", "add_columns", "widen"],
     Field(
         description=(
             "How the table's columns change when the schema has others: not at all (`none`); new"

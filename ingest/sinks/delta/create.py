@@ -22,7 +22,6 @@ from windrow.ingest.sinks.kit import (
     Evolution,
     Evolve,
     Place,
-    owner_properties,
     refuse_unusable_files,
     refuse_unwritable,
 )
@@ -109,7 +108,7 @@ def _create(uri: str, columns: pa.Schema, owner: TableOwner, shape: tables.Shape
         Schema.from_arrow(columns),
         mode="error",
         partition_by=[shape.column],
-        configuration={**owner_properties(owner), **shape.properties},
+        configuration={**owner.properties, **shape.properties},
         raise_if_key_not_exists=False,
         commit_properties=CommitProperties(max_commit_retries=0),
     )

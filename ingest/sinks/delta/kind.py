@@ -13,7 +13,7 @@ from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import Count, LeftOut, Values
 from windrow.ingest.sinks.kit import (
     BUCKETS,
-    EvolveSetting,
+    Evolve,
     KeyColumns,
     Mode,
     PrimaryKey,
@@ -53,7 +53,7 @@ class DeltaSection(SinkSection):
         ),
     )
 
-    evolve: EvolveSetting = "add_columns"
+    evolve: Evolve = "add_columns"
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:

@@ -61,11 +61,9 @@ from windrow.ingest.sinks.kit import (
     MergeCounts,
     Place,
     checksum,
-    count_kept_keys,
     fit_columns,
     read_batches,
-    refuse_lost_values,
-    refuse_missing_keys,
+    refuse_unmergeable,
 )
 
 FEW = 8
@@ -159,7 +157,7 @@ class Merging:
         self._place, self._table, self._layout, self._receipt = place, table, layout, receipt
         self._later = [TombstonesOf(place, r) for r in later if tombstones_named(r) is not None]
         self._keeping = pa.array(
-            [r.window.key for r in (*later, *([older] if older else [])) if count_kept_keys(r)],
+            [r.window.key for r in (*later, *([older] if older else [])) if r.kept_keys],
             pa.string(),
         )
         self._key = receipt.window.key
@@ -170,7 +168,7 @@ class Merging:
         self._older = older
         self._tombstones = TombstonesWriter(place, receipt.attempt)
         self._counts, self._missing_keys = MergeCounts(), 0
-        self._lost_values = sum(count_kept_keys(r) for r in later) if self.replaces else 0
+        self._lost_values = sum(r.kept_keys for r in later) if self.replaces else 0
 
     @property
     def touched(self) -> set[int]:
@@ -198,8 +196,7 @@ class Merging:
         Raises:
             RefusedError: the right value of some keys is unknown.
         """
-        refuse_missing_keys(self._key, self._missing_keys)
-        refuse_lost_values(self._key, self._lost_values)
+        refuse_unmergeable(self._key, self._missing_keys, self._lost_values)
         return self._counts.after(self._older, self._tombstones.close())
 
     def _changes(self, bucket: int) -> tuple[pa.Table, _KeptColumns]:

@@ -52,12 +52,10 @@ from windrow.ingest.sinks.kit import (
     WindowTable,
     Written,
     allowed_changes,
+    checksum,
     committed_by_key,
-    hash_rows,
-    metadata_fields,
     read_batches,
     refuse_unwritable,
-    sum_hashes,
     table_schema,
 )
 
@@ -125,7 +123,7 @@ class DeltaStore:
         if self.primary_key is None:
             return table_schema(rows, self.metadata)
         bucket = pa.field(BUCKET, pa.int32(), nullable=False)
-        return pa.schema([*rows, *metadata_fields(self.metadata), bucket])
+        return table_schema(rows, self.metadata).append(bucket)
 
     def check_write(self) -> None:
         refuse_unwritable(self.place)
@@ -350,7 +348,7 @@ class DeltaState(PagedState):
         try:
             for batch in self.scan(receipt.window):
                 rows += batch.num_rows
-                left -= sum_hashes(hash_rows(batch, leave_out=(column,)))
+                left -= checksum(batch, leave_out=(column,))
         except (RefusedError, UnreachableError):
             return False  # they are what is to be replaced
         return rows == receipt.counts.rows and left % 2**64 == 0

@@ -35,7 +35,6 @@ from windrow.ingest.sinks.kit import (
     Conflict,
     Place,
     Unanswered,
-    owner_from_properties,
 )
 
 LOG = "_delta_log"
@@ -151,7 +150,7 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
     """
     meta = table.metadata()
     kept: Mapping[str, str] = meta.configuration
-    owner = owner_from_properties(kept, uri)
+    owner = TableOwner.from_properties(kept, uri)
     if meta.partition_columns != [shape.column]:
         by = ", ".join(meta.partition_columns) or "nothing"
         raise SchemaChangedError(

@@ -32,8 +32,6 @@ from windrow.ingest.sinks.kit import (
     Evolution,
     Evolve,
     allowed_changes,
-    owner_from_properties,
-    owner_properties,
     refuse_unusable_files,
 )
 
@@ -52,7 +50,7 @@ def refuse_foreign(where: str, table: Table, column: str) -> None:
         SchemaChangedError: it has other partitions, so a replacement would remove other
             windows' rows too.
     """
-    owner_from_properties(table.metadata.properties, where)
+    TableOwner.from_properties(table.metadata.properties, where)
     names = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
     if names != [column] or not isinstance(table.spec().fields[0].transform, IdentityTransform):
         raise SchemaChangedError(
@@ -165,7 +163,7 @@ def _create(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner
     source = schema.find_field(column).field_id
     spec = PartitionSpec(PartitionField(source, _PARTITION_FIELD, IdentityTransform(), column))
     properties = {
-        **owner_properties(owner),
+        **owner.properties,
         # The metadata stays small, whatever engine writes it.
         TableProperties.MANIFEST_MERGE_ENABLED: "true",
         TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",

@@ -16,7 +16,7 @@ from windrow.ingest.settings.paths import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property
-from windrow.ingest.sinks.kit import EvolveSetting, Rows, SinkSection
+from windrow.ingest.sinks.kit import Evolve, Rows, SinkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -100,7 +100,7 @@ class IcebergSection(SinkSection):
             " `delta`."
         ),
     )
-    evolve: EvolveSetting = "add_columns"
+    evolve: Evolve = "add_columns"
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:

@@ -63,9 +63,7 @@ from windrow.ingest.sinks.kit import (
     Unanswered,
     Written,
     file_schema,
-    owner_from_properties,
     read_receipt,
-    read_stored_receipts,
     refuse_unwritable,
     table_gone_error,
     window_of_note,
@@ -198,7 +196,7 @@ class IcebergState(PagedState):
 
     @property
     def owner(self) -> TableOwner:
-        return owner_from_properties(self.table.metadata.properties, self._store.place)
+        return TableOwner.from_properties(self.table.metadata.properties, self._store.place)
 
     @property
     def staged(self) -> StagedFiles[IcebergFile]:
@@ -235,7 +233,7 @@ class IcebergState(PagedState):
         for key in reversed(pages.windows):
             if self.holding([key]):
                 break
-            (stored,) = read_stored_receipts(self.files, pages.named([key]))
+            (stored,) = pages.receipts(self.files, [key])
             committed = read_receipt(stored)
             if isinstance(committed, Committed) and committed.receipt.counts.rows > 0:
                 found.append(key)

@@ -13,15 +13,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from windrow.ingest.crashpoints import crash_point as crash_point
     from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR as OUTSIDE_CALENDAR
-    from windrow.ingest.schema.calendar import RowNumbers as RowNumbers
     from windrow.ingest.schema.calendar import find_outside_calendar as find_outside_calendar
-    from windrow.ingest.schema.checksum import Hashes as Hashes
     from windrow.ingest.schema.checksum import checksum as checksum
     from windrow.ingest.schema.checksum import checksum_text as checksum_text
     from windrow.ingest.schema.checksum import hash_rows as hash_rows
-    from windrow.ingest.schema.checksum import sum_hashes as sum_hashes
     from windrow.ingest.schema.messages import last_values as last_values
-    from windrow.ingest.schema.metadata_types import metadata_fields as metadata_fields
     from windrow.ingest.schema.metadata_types import names_beyond_spark as names_beyond_spark
     from windrow.ingest.schema.primary_key import BUCKET as BUCKET
     from windrow.ingest.schema.primary_key import BUCKETS as BUCKETS
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
     from windrow.ingest.schema.row_changes import DELETED as DELETED
     from windrow.ingest.schema.row_changes import UNAVAILABLE as UNAVAILABLE
     from windrow.ingest.sinks.kind import Evolve as Evolve
-    from windrow.ingest.sinks.kind import EvolveSetting as EvolveSetting
     from windrow.ingest.sinks.kind import KeyColumns as KeyColumns
     from windrow.ingest.sinks.kind import Mode as Mode
     from windrow.ingest.sinks.kind import OnClusterSection as OnClusterSection
@@ -51,9 +46,7 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.columns.json_columns import quote_json_texts as quote_json_texts
     from windrow.ingest.sinks.kit.columns.merging import MergeColumns as MergeColumns
     from windrow.ingest.sinks.kit.columns.merging import MergeCounts as MergeCounts
-    from windrow.ingest.sinks.kit.columns.merging import count_kept_keys as count_kept_keys
-    from windrow.ingest.sinks.kit.columns.merging import refuse_lost_values as refuse_lost_values
-    from windrow.ingest.sinks.kit.columns.merging import refuse_missing_keys as refuse_missing_keys
+    from windrow.ingest.sinks.kit.columns.merging import refuse_unmergeable as refuse_unmergeable
     from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution as Evolution
     from windrow.ingest.sinks.kit.columns.schema_evolution import add_new_columns as add_new_columns
     from windrow.ingest.sinks.kit.columns.schema_evolution import allowed_changes as allowed_changes
@@ -77,29 +70,18 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.commit.commit_loop import outcome_for as outcome_for
     from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop as run_commit_loop
     from windrow.ingest.sinks.kit.commit.commit_loop import table_gone_error as table_gone_error
-    from windrow.ingest.sinks.kit.commit.conflicts import adjacent_windows as adjacent_windows
     from windrow.ingest.sinks.kit.commit.conflicts import already_committed as already_committed
     from windrow.ingest.sinks.kit.commit.conflicts import refuse_gap as refuse_gap
     from windrow.ingest.sinks.kit.commit.conflicts import refuse_overlap as refuse_overlap
     from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable as DeadLetterTable
     from windrow.ingest.sinks.kit.commit.dead_letter_table import window_of_note as window_of_note
-    from windrow.ingest.sinks.kit.commit.owner_properties import (
-        owner_from_properties as owner_from_properties,
-    )
-    from windrow.ingest.sinks.kit.commit.owner_properties import (
-        owner_properties as owner_properties,
-    )
     from windrow.ingest.sinks.kit.commit.pages import Page as Page
     from windrow.ingest.sinks.kit.commit.pages import PagedState as PagedState
     from windrow.ingest.sinks.kit.commit.pages import PageFiles as PageFiles
     from windrow.ingest.sinks.kit.commit.pages import PageLine as PageLine
     from windrow.ingest.sinks.kit.commit.pages import Pages as Pages
     from windrow.ingest.sinks.kit.commit.stored_receipts import ReceiptRow as ReceiptRow
-    from windrow.ingest.sinks.kit.commit.stored_receipts import range_texts as range_texts
-    from windrow.ingest.sinks.kit.commit.stored_receipts import (
-        read_stored_receipts as read_stored_receipts,
-    )
-    from windrow.ingest.sinks.kit.commit.stored_receipts import row_digest as row_digest
+    from windrow.ingest.sinks.kit.commit.stored_receipts import receipt_digest as receipt_digest
     from windrow.ingest.sinks.kit.commit.table_store import Answer as Answer
     from windrow.ingest.sinks.kit.commit.table_store import Conflict as Conflict
     from windrow.ingest.sinks.kit.commit.table_store import ReceiptState as ReceiptState
@@ -143,7 +125,6 @@ if TYPE_CHECKING:
 _NAMES = {
     "sinks.kind": (
         "Evolve",
-        "EvolveSetting",
         "KeyColumns",
         "Mode",
         "OnClusterSection",
@@ -158,21 +139,15 @@ _NAMES = {
     "crashpoints": ("crash_point",),
     "schema.calendar": (
         "OUTSIDE_CALENDAR",
-        "RowNumbers",
         "find_outside_calendar",
     ),
     "schema.checksum": (
-        "Hashes",
         "checksum",
         "checksum_text",
         "hash_rows",
-        "sum_hashes",
     ),
     "schema.messages": ("last_values",),
-    "schema.metadata_types": (
-        "metadata_fields",
-        "names_beyond_spark",
-    ),
+    "schema.metadata_types": ("names_beyond_spark",),
     "schema.primary_key": (
         "BUCKET",
         "BUCKETS",
@@ -196,9 +171,7 @@ _NAMES = {
     "sinks.kit.columns.merging": (
         "MergeColumns",
         "MergeCounts",
-        "count_kept_keys",
-        "refuse_lost_values",
-        "refuse_missing_keys",
+        "refuse_unmergeable",
     ),
     "sinks.kit.columns.schema_evolution": (
         "Evolution",
@@ -228,7 +201,6 @@ _NAMES = {
         "table_gone_error",
     ),
     "sinks.kit.commit.conflicts": (
-        "adjacent_windows",
         "already_committed",
         "refuse_gap",
         "refuse_overlap",
@@ -236,10 +208,6 @@ _NAMES = {
     "sinks.kit.commit.dead_letter_table": (
         "DeadLetterTable",
         "window_of_note",
-    ),
-    "sinks.kit.commit.owner_properties": (
-        "owner_from_properties",
-        "owner_properties",
     ),
     "sinks.kit.commit.pages": (
         "Page",
@@ -250,9 +218,7 @@ _NAMES = {
     ),
     "sinks.kit.commit.stored_receipts": (
         "ReceiptRow",
-        "range_texts",
-        "read_stored_receipts",
-        "row_digest",
+        "receipt_digest",
     ),
     "sinks.kit.commit.table_store": (
         "Answer",

@@ -36,7 +36,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Window, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Unreadable
-from windrow.ingest.sinks.kit import ReceiptRow, StoredReceipt, range_texts, row_digest, waiting_for
+from windrow.ingest.sinks.kit import ReceiptRow, StoredReceipt, receipt_digest, waiting_for
 from windrow.ingest.sinks.postgres.columns import CatalogColumn
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import (
@@ -336,7 +336,7 @@ class BoundTable:
             "INSERT INTO {receipts} (target, window_key, generation, version, receipt, sha256)"
             " VALUES (%s, %s, %s, %s, %s, %s)"
         )
-        proof = row_digest(key, generation, range_texts(receipt), text)
+        proof = receipt_digest(receipt, text, generation)
         values = [self.target.id, key, generation, self.version + 1, text, proof]
         self.connection.execute(self.place.query(put), values)
 
@@ -348,7 +348,7 @@ class BoundTable:
         """
         receipt = from_json(text, Receipt)
         row = next(self._receipt_rows([window.key]))
-        if row.sha256 != row_digest(window.key, receipt.generation, range_texts(receipt), text):
+        if row.sha256 != receipt_digest(receipt, text, receipt.generation):
             row.refuse_other(receipt, _BACKUP)
         forget = "DELETE FROM {receipts} WHERE target = %s AND window_key = %s AND generation >= %s"
         newer = [self.target.id, window.key, receipt.generation]

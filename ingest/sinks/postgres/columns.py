@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.sinks.kit import (
@@ -13,7 +15,6 @@ from windrow.ingest.sinks.kit import (
     UNAVAILABLE,
     Evolution,
     Evolve,
-    Hashes,
     MergeColumns,
     hash_rows,
     plan_evolution,
@@ -123,7 +124,7 @@ class KeyedColumns(MergeColumns, frozen=True):
         """The columns of a tombstone."""
         return [*self.key.columns, self.window, *self.position]
 
-    def hashes(self, changes: pa.RecordBatch) -> Hashes:
+    def hashes(self, changes: pa.RecordBatch) -> npt.NDArray[np.uint64]:
         """Computes each change's hash: of the row that it writes, or of the tombstone.
 
         Rows and tombstones are stored with their hash, which a later change of the key subtracts

@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pgpq
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,7 +38,6 @@ from windrow.ingest.sinks.kit import (
     OUTSIDE_CALENDAR,
     TEXT,
     JsonEncoder,
-    RowNumbers,
     concat_texts,
     find_outside_calendar,
     load_json,
@@ -186,7 +186,7 @@ def copy_rows(batch: pa.RecordBatch) -> bytes:
     return octets if len(rest) == len(TAIL) else octets + rest[: -len(TAIL)]
 
 
-def unstorable(batch: pa.RecordBatch) -> tuple[RowNumbers, str] | None:
+def unstorable(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], str] | None:
     """Finds the first column with values that it can't hold: their rows, ascending, and why."""
     return next(
         (
@@ -198,7 +198,7 @@ def unstorable(batch: pa.RecordBatch) -> tuple[RowNumbers, str] | None:
     )
 
 
-def _unstorable(array: pa.Array) -> Iterator[tuple[RowNumbers, str]]:
+def _unstorable(array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
     """Yields the rows with values that the column can't hold, and the problem."""
     kind = array.type
     if column_type(kind) == JSON:
@@ -227,7 +227,7 @@ def _unstorable(array: pa.Array) -> Iterator[tuple[RowNumbers, str]]:
         )
 
 
-def _rows(wrong: pa.Array, what: str) -> Iterator[tuple[RowNumbers, str]]:
+def _rows(wrong: pa.Array, what: str) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
     if pc.any(wrong).as_py():
         yield np.flatnonzero(wrong.fill_null(False).to_numpy(zero_copy_only=False)), what
 

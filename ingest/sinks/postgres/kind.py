@@ -16,7 +16,7 @@ from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import Text, TextOrEmpty, Values
 from windrow.ingest.sinks.kit import (
-    EvolveSetting,
+    Evolve,
     KeyColumns,
     Mode,
     PrimaryKey,
@@ -92,7 +92,7 @@ class PostgresSection(SinkSection):
     primary_key: KeyColumns = None
     version: Version = None
 
-    evolve: EvolveSetting = "add_columns"
+    evolve: Evolve = "add_columns"
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:

@@ -36,9 +36,7 @@ from windrow.ingest.sinks.kit import (
     UNAVAILABLE,
     MergeCounts,
     committed_by_key,
-    count_kept_keys,
-    refuse_lost_values,
-    refuse_missing_keys,
+    refuse_unmergeable,
 )
 from windrow.ingest.sinks.postgres.catalog import BoundTable, rows_stay, tombstones_name
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
@@ -83,13 +81,13 @@ def merge(
     merging.load(staged, files)
     merging.keep_the_last()
     merging.drop_late()
-    lost = merging.late_for_kept_values()
+    lost, missing = merging.late_for_kept_values(), 0
     if receipt.generation > 0:
         lost += merging.partial_changes()
         if receipt.dead_replay is None:
-            refuse_missing_keys(receipt.window.key, merging.missing_keys())
+            missing = merging.missing_keys()
             lost += merging.kept_later()
-    refuse_lost_values(receipt.window.key, lost)
+    refuse_unmergeable(receipt.window.key, missing, lost)
     merging.fill_in_kept_values()
     merging.write()
     key = receipt.window.key
@@ -186,15 +184,13 @@ class Merge:
         return sum(
             keys
             for key, keys in self._late.items()
-            if key in later and count_kept_keys(later[key].receipt)
+            if key in later and later[key].receipt.kept_keys
         )
 
     def kept_later(self) -> int:
         """Counts the keys of which later windows kept values of earlier rows."""
         later = [key for key in self.table.committed() if key > self._key]
-        return sum(
-            count_kept_keys(one.receipt) for one in committed_by_key(self.table, later).values()
-        )
+        return sum(one.receipt.kept_keys for one in committed_by_key(self.table, later).values())
 
     def partial_changes(self) -> int:
         """Counts the changes that leave columns alone."""

@@ -52,7 +52,6 @@ from windrow.ingest.ports.sink import (
 from windrow.ingest.settings.paths import is_url
 from windrow.ingest.sinks.kit import (
     Place,
-    adjacent_windows,
     already_committed,
     crash_point,
     refuse_gap,
@@ -295,7 +294,7 @@ class RoutedSink:
         A table with all windows refuses an overlap by itself. One that was added later doesn't have
         all windows, and then all receipts are read. The adjacent windows show which case it is.
         """
-        before, after = neighbours = adjacent_windows(receipt)
+        before, after = neighbours = receipt.adjacent_windows
         asked = [window for window in neighbours if window is not None]
         seen = dict(zip(asked, self._other.looks(asked), strict=True))
         refuse_gap(receipt.plan, None if before is None else seen[before], seen[after])

@@ -45,12 +45,11 @@ from windrow.ingest.sinks.kit import (
     add_new_columns,
     lock_holder,
     quote_identifier,
-    range_texts,
     read_batches,
+    receipt_digest,
     refuse_network,
     refuse_unstorable,
     refuse_unwritable,
-    row_digest,
     staged_path,
     table_schema,
     waiting_for,
@@ -479,7 +478,7 @@ class SqliteState:
             execute(f"{insert} INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
         execute(
             "INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?, ?)",
-            [table_id, key, self.version + 1, text, row_digest(key, 0, range_texts(receipt), text)],
+            [table_id, key, self.version + 1, text, receipt_digest(receipt, text)],
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
@@ -487,7 +486,7 @@ class SqliteState:
         # the row may be under another window's key
         proven = self._database.execute(
             "DELETE FROM windrow_receipts WHERE id = ? AND sha256 = ?",
-            [self._table_id, row_digest(window.key, 0, range_texts(receipt), text)],
+            [self._table_id, receipt_digest(receipt, text)],
         )
         if not proven.rowcount:
             next(self._receipt_rows([window.key])).refuse_other(receipt, "the file")

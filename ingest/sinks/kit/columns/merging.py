@@ -74,40 +74,30 @@ class MergeCounts(msgspec.Struct):
         )
 
 
-def refuse_missing_keys(window: str, keys: int) -> None:
-    """Refuses a replacement that lacks keys whose last change was its window's.
+def refuse_unmergeable(window: str, missing_keys: int, lost_values: int) -> None:
+    """Refuses a window that can't be merged any more, since the table doesn't have what it needs.
+
+    Args:
+        window: its key.
+        missing_keys: the keys that a replacement lacks, and whose last change was its window's.
+        lost_values: the keys whose values it changes although later changes kept them, or whose
+            unknown values it keeps.
 
     Raises:
         RefusedError: there are such keys.
     """
-    if keys:
+    if missing_keys:
         raise RefusedError(
             f"window {window} can't be replaced: it brought the last change of"
-            f" {counted(keys, 'key')} that the"
+            f" {counted(missing_keys, 'key')} that the"
             " new attempt lacks, and the rows that they had before aren't in the table",
             "commit",
             "Nothing was committed. See that the new attempt has all messages that count; or begin"
             " a new table, and run all windows.",
         )
-
-
-def count_kept_keys(receipt: Receipt) -> int:
-    """The number of keys whose last change in a window left values as they were.
-
-    Those with unknown values are among them: an older window may have been to bring them.
-    """
-    return 0 if receipt.merged is None else receipt.merged.kept + receipt.merged.unknown
-
-
-def refuse_lost_values(window: str, keys: int) -> None:
-    """Refuses a window that changes values which later changes kept, or keeps unknown values.
-
-    Raises:
-        RefusedError: there are such keys.
-    """
-    if keys:
+    if lost_values:
         raise RefusedError(
-            f"window {window} can't be merged any more: changes of {counted(keys, 'key')},"
+            f"window {window} can't be merged any more: changes of {counted(lost_values, 'key')},"
             f" in it or in a later"
             " window, left values as they were (decode.unavailable: keep). Which values these are"
             " isn't in the table",

@@ -8,9 +8,8 @@ import msgspec
 
 from windrow.ingest.errors import OverlapError, OwnerError, RefusedError
 from windrow.ingest.model.boundary import Boundary
-from windrow.ingest.model.grid import neighbours
 from windrow.ingest.model.owner import LEDGER_ANEW, TableOwner, refuse_other_owner
-from windrow.ingest.model.plan import Plan, Window, covered
+from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.tiling import comparable
 
@@ -127,16 +126,6 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
                     split.partition,
                     first,
                 )
-
-
-def adjacent_windows(receipt: Receipt) -> tuple[Window | None, Window]:
-    """Returns the window before, if the grid has one, and the window after."""
-    window, grid = receipt.window, receipt.grid
-    before, after = neighbours(grid, window.start)[0], neighbours(grid, window.end)[1]
-    return (
-        None if before is None else Window(window.pipeline, before, window.start),
-        Window(window.pipeline, window.end, after),
-    )
 
 
 def refuse_gap(plan: Plan, before: Committed | None, after: Committed | None) -> None:

@@ -144,10 +144,16 @@ class Pages:
         """The windows that may hold any of these offsets: all windows, or none if none has them."""
         return set(self.windows) if self._ranges.meets(asked) else set()
 
-    def named(self, keys: Collection[str] | None) -> dict[str, tuple[NamedReceipt, int | None]]:
-        """The receipts of some windows, or of all, for `read_stored_receipts`."""
+    def receipts(
+        self, folder: Place, keys: Collection[str] | None = None
+    ) -> Iterator[StoredReceipt | Unreadable]:
+        """Reads the receipts of some windows, or of all, in the order of keys.
+
+        `folder`: the table's.
+        """
         lines = self.windows if keys is None else _windows(self.pages, keys)
-        return {key: (line, line.version) for key, line in lines.items()}
+        named = {key: (line, line.version) for key, line in lines.items()}
+        return stored_receipts.read_stored_receipts(folder, named)
 
     def without(self, windows: Collection[str], notes: Collection[str]) -> Pages:
         """Returns the list without these windows and notes, as one page.
@@ -299,7 +305,7 @@ class PagedState:
         return self.pages.windows.keys()
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        return stored_receipts.read_stored_receipts(self.folder, self.pages.named(keys))
+        return self.pages.receipts(self.folder, keys)
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         return self.pages.overlapping(ranges)

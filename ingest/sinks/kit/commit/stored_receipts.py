@@ -147,7 +147,7 @@ class ReceiptRow(msgspec.Struct, frozen=True):
         key, do = self.window_key, _DO.format(backup)
         if self.receipt is None or self.generation is None:
             return Unreadable(key, f"window {key} is committed, and its receipt is missing", do)
-        if self.sha256 != row_digest(key, self.generation, self.ranges, self.receipt):
+        if self.sha256 != _row_digest(key, self.generation, self.ranges, self.receipt):
             return Unreadable(
                 key,
                 f"the receipt or the offsets of window {key} are not those that were committed",
@@ -163,7 +163,7 @@ class ReceiptRow(msgspec.Struct, frozen=True):
         Raises:
             RefusedError: it isn't the window's.
         """
-        if self.receipt is not None or sorted(self.ranges) != sorted(range_texts(receipt)):
+        if self.receipt is not None or sorted(self.ranges) != sorted(_range_texts(receipt)):
             raise RefusedError(
                 f"the copy of the receipt of window {self.window_key} is not what was committed",
                 "check",
@@ -171,12 +171,20 @@ class ReceiptRow(msgspec.Struct, frozen=True):
             )
 
 
-def row_digest(key: str, generation: int, ranges: Sequence[str], text: str) -> bytes:
+def receipt_digest(receipt: Receipt, text: str, generation: int = 0) -> bytes:
+    """The digest of a receipt's row: of its text, its window, its generation and its ranges.
+
+    `generation`: 0 where rows have none.
+    """
+    return _row_digest(receipt.window.key, generation, _range_texts(receipt), text)
+
+
+def _row_digest(key: str, generation: int, ranges: Sequence[str], text: str) -> bytes:
     """Computes the digest of a receipt's text, its window, its generation and its ranges."""
     whole = "\n".join([key, str(generation), *sorted(ranges), text])
     return hashlib.sha256(whole.encode()).digest()
 
 
-def range_texts(receipt: Receipt) -> list[str]:
+def _range_texts(receipt: Receipt) -> list[str]:
     """The window's ranges: the topic's id, the partition, start and stop."""
     return [f"{r.topic_id} {r.partition} {r.start} {r.stop}" for r in covered(receipt.plan)]

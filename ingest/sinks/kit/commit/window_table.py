@@ -49,7 +49,7 @@ from windrow.ingest.sinks.kit.commit.commit_loop import (
     run_commit_loop,
     table_gone_error,
 )
-from windrow.ingest.sinks.kit.commit.conflicts import TableView, adjacent_windows, decide
+from windrow.ingest.sinks.kit.commit.conflicts import TableView, decide
 from windrow.ingest.sinks.kit.commit.pages import PagedState, PageLine, Pages, page_of
 from windrow.ingest.sinks.kit.commit.stored_receipts import digest, every
 from windrow.ingest.sinks.kit.commit.sweep import check_staged, sweep, youngest
@@ -126,7 +126,7 @@ def check_receipt(place: str, state: ReceiptState, receipt: Receipt) -> Committe
     # a table that something else made is refused before it is read
     owner = state.owner
     own = receipt.window.key
-    before, after = (None if one is None else one.key for one in adjacent_windows(receipt))
+    before, after = (None if one is None else one.key for one in receipt.adjacent_windows)
     held = committed_by_key(state, {key for key in (own, before, after) if key is not None})
     # The first generation of a committed window was compared with all others, and every later one
     # has the same plan.

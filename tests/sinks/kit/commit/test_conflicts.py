@@ -18,7 +18,6 @@ from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
 from windrow.ingest.sinks.kit.commit.conflicts import (
     TableView,
-    adjacent_windows,
     decide,
     refuse_gap,
     refuse_overlap,
@@ -64,7 +63,7 @@ def seen(made: Receipt, *held: Committed, owner: TableOwner = OWNER) -> TableVie
     by_key = {one.receipt.window.key: one for one in held}
     own, left, right = (
         None if one is None else by_key.get(one.key)
-        for one in (made.window, *adjacent_windows(made))
+        for one in (made.window, *made.adjacent_windows)
     )
     others = [one.receipt for key, one in by_key.items() if key != made.window.key]
     return TableView("t", owner, own, left, right, others)
@@ -342,7 +341,7 @@ def test_the_windows_beside(
 ) -> None:
     """The grid says which window lies before; the one after starts where this one ends."""
     planned = plan_of(MemorySink("m", ROWS), Window("orders", start, end), (0, 1))
-    before, after = adjacent_windows(receipt(planned, [], 0, "a", grid=grid))
+    before, after = receipt(planned, [], 0, "a", grid=grid).adjacent_windows
     assert (None if before is None else before.key, after.key) == expected
     assert {one.pipeline for one in (before, after) if one is not None} == {"orders"}
 
