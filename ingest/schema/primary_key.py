@@ -22,8 +22,6 @@ BUCKET = "_bucket"
 Rows of one key are in one bucket, which a commit reads and writes as a whole.
 """
 
-BUCKETS = 16
-
 
 @dataclass(frozen=True)
 class PrimaryKey:
@@ -41,7 +39,7 @@ class PrimaryKey:
     columns: tuple[str, ...]
     marks: bool = False
     version: str | None = None
-    buckets: int = BUCKETS
+    buckets: int = 16
 
     @property
     def deletes(self) -> tuple[str, ...]:

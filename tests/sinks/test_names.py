@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from windrow.ingest.model.boundary import Label, label_text
 from windrow.ingest.model.plan import Window
 from windrow.ingest.sinks.kit.commit.dead_letter_table import note, window_of_note
-from windrow.ingest.sinks.kit.files.staged_files import safe, staged_path
+from windrow.ingest.sinks.kit.files.staged_files import safe, staged_path, window_folder
 
 TEXT = st.text(max_size=20) | st.sampled_from(["a", "a.b", "a_b", "a/b", 'a","b', "A", "ä"])
 STARTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
@@ -45,5 +45,6 @@ def test_file_name_parts_are_injective_and_plain(a: str, b: str) -> None:
 def test_a_staged_path_needs_no_escaping(start: Label) -> None:
     """Whatever the window, its folder's name is plain."""
     assert re.fullmatch(
-        r"data/[A-Za-z0-9.]+/[A-Za-z0-9_-]+\.parquet", staged_path(label_text(start), "a/1")
+        r"data/[A-Za-z0-9.]+/[A-Za-z0-9_-]+\.parquet",
+        staged_path(window_folder(label_text(start)), "a/1"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +13,6 @@ from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import Count, LeftOut, Values
 from windrow.ingest.sinks.kit import (
-    BUCKETS,
     Evolve,
     KeyColumns,
     Mode,
@@ -64,9 +64,8 @@ class DeltaSection(SinkSection):
     def key(self) -> PrimaryKey | None:
         if self.primary_key is None:
             return None
-        return PrimaryKey(
-            self.primary_key, self.mode == "delete-aware", self.version, self.buckets or BUCKETS
-        )
+        key = PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version)
+        return key if self.buckets is None else replace(key, buckets=self.buckets)
 
     @property
     def keeps(self) -> bool:

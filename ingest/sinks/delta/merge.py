@@ -52,7 +52,6 @@ from windrow.ingest.sinks.delta.table import (
 )
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
 from windrow.ingest.sinks.kit import (
-    BATCH_ROWS,
     BUCKET,
     DELETED,
     UNAVAILABLE,
@@ -64,6 +63,7 @@ from windrow.ingest.sinks.kit import (
     fit_columns,
     read_batches,
     refuse_unmergeable,
+    rows_per_batch,
 )
 
 FEW = 8
@@ -461,7 +461,7 @@ class Merging:
                 self.actions.append(remove_action(self._table, file))
         for rows in (
             fit_columns(batch, self._layout.in_file)
-            for batch in new.to_batches(max_chunksize=BATCH_ROWS)
+            for batch in new.to_batches(max_chunksize=rows_per_batch(new.num_rows, new.nbytes))
         ):
             self._counts.rows_added += rows.num_rows
             self._counts.added += checksum(rows)

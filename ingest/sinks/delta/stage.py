@@ -26,9 +26,9 @@ from windrow.ingest.sinks.kit import (
     Place,
     PrimaryKey,
     fit_columns,
-    new_file_path,
     read_batches,
     staged_path,
+    window_folder,
 )
 
 
@@ -109,7 +109,7 @@ def part_path(column: str, part: str, attempt: str) -> str:
 
     Other writers lay files so, and some readers take the partition's value from the folder alone.
     """
-    return new_file_path(f"{DATA_FOLDER}/{column}={quote(part, safe='')}", attempt)
+    return staged_path(f"{DATA_FOLDER}/{column}={quote(part, safe='')}", attempt)
 
 
 class DeltaStagerFactory(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
         path = part_path(self.layout.metadata["window"], self.window_key, attempt)
         if self.primary_key is not None:  # changes, of which a commit makes files of the table
             cut = partial(by_bucket, self.primary_key)
-            path = staged_path(self.window_key, attempt)
+            path = staged_path(window_folder(self.window_key), attempt)
         return FileStager(
             self.uri,
             self.layout,

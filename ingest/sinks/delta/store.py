@@ -41,7 +41,6 @@ from windrow.ingest.sinks.kit import (
     Evolution,
     Evolve,
     Layout,
-    ListedFile,
     PagedState,
     PageFiles,
     Pages,
@@ -90,7 +89,7 @@ class DeltaStore:
         self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
         self.staged = StagedFiles(self.place, (DATA_FOLDER,), StagedFile, self.files)
         self.pages = PageFiles(self.place)
-        self._kept: tuple[DeltaState, Sequence[ListedFile | None]] | None = None
+        self._kept: tuple[DeltaState, Sequence[object]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
 
     @cached_property
@@ -175,7 +174,7 @@ class DeltaStore:
             raise self.files.log_gone_error(tables.LOG, tables.LOG, files)
         return None
 
-    def _end(self, version: int) -> Sequence[ListedFile | None]:
+    def _end(self, version: int) -> Sequence[object]:
         """The log's entries of a version and the next one, and its newest checkpoint's name.
 
         A table that was created again has entries of other times. A clean-up of the log writes a

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from windrow.ingest.errors import DamagedError, UnreachableError, counted
 from windrow.ingest.model.receipt import Receipt, Tombstones
-from windrow.ingest.sinks.kit import Place, new_file_path
+from windrow.ingest.sinks.kit import Place, staged_path
 
 TOMBSTONES = "_windrow/tombstones"
 """Folder of the files; receipts name them."""
@@ -35,7 +35,7 @@ class TombstonesWriter:
 
     def __init__(self, place: Place, attempt: str) -> None:
         self._place = place
-        self._path = new_file_path(TOMBSTONES, attempt)
+        self._path = staged_path(TOMBSTONES, attempt)
         self._buckets: list[int] = []
         self._keys = 0
         self._out: pa.NativeFile | None = None

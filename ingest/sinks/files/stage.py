@@ -29,6 +29,7 @@ from windrow.ingest.sinks.kit import (
     read_batches,
     refuse_unstorable,
     staged_path,
+    window_folder,
 )
 
 Format = Literal["parquet", "jsonl", "csv"]
@@ -104,7 +105,7 @@ class FileFormat(msgspec.Struct, frozen=True):
         A file that is compressed as a whole has the usual ending. Parquet compresses its pages.
         """
         ending = "" if self.format == "parquet" else _ENDINGS.get(self.compression, "")
-        return staged_path(window, attempt, f"{self.format}{ending}")
+        return staged_path(window_folder(window), attempt, f"{self.format}{ending}")
 
 
 class FilesWriter:

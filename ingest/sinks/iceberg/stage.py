@@ -13,7 +13,14 @@ import pyarrow as pa
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.iceberg.column_metrics import Metrics, metrics
 from windrow.ingest.sinks.iceberg.storage import IcebergPlace, TaskStorage
-from windrow.ingest.sinks.kit import FileStager, GrowingFile, Layout, ParquetRowWriter, staged_path
+from windrow.ingest.sinks.kit import (
+    FileStager,
+    GrowingFile,
+    Layout,
+    ParquetRowWriter,
+    staged_path,
+    window_folder,
+)
 
 STAGED = "data/windrow"
 """Folder of staged Parquet files; those that a snapshot names are the table's data."""
@@ -65,7 +72,7 @@ class IcebergStagerFactory(msgspec.Struct, frozen=True):
         """Makes a stager whose file name is unique to this call."""
         place, path = (
             IcebergPlace(self.location, self.storage.properties),
-            staged_path(self.window_key, self.layout.attempt, folder=STAGED),
+            staged_path(window_folder(self.window_key, STAGED), self.layout.attempt),
         )
         file = GrowingFile(
             place, path, IcebergWriter(self.columns, self.layout.metadata, self.window_key)

@@ -38,15 +38,14 @@ from windrow.ingest.sinks.kafka.control_records import (
 )
 from windrow.ingest.sinks.kafka.control_topic import arrived, headers_of
 from windrow.ingest.sinks.kafka.encoder import HEADER, Origin, origin_of
+from windrow.ingest.sinks.kafka.header_values import from_header
 from windrow.ingest.sinks.kafka.store import write_records
 from windrow.ingest.sinks.kafka.table import KafkaTable
 from windrow.ingest.sinks.kafka.topics import DO_MADE_ANEW, Readable
 from windrow.ingest.sinks.kit import (
     checksum_text,
-    from_header,
-    from_json_value,
     hash_rows,
-    load_json,
+    parse_json,
     read_receipt,
 )
 
@@ -296,13 +295,9 @@ class KafkaAudit:
             "window": lambda _: window.key.encode(),
         }
         try:
-            values = [load_json(message.value() or b"") for _, _, message in batch]
-            columns = {
-                f.name: pa.array(
-                    [from_json_value(value[f.name], f.type) for value in values], f.type
-                )
-                for f in schema
-            }
+            row = pa.struct(list(schema))
+            values = [parse_json(message.value() or b"", row) for _, _, message in batch]
+            columns = {f.name: pa.array([v[f.name] for v in values], f.type) for f in schema}
             for name, column in self.metadata.items():
                 say = said.get(name, lambda seen, column=column: seen[1][column])
                 columns[column] = pa.array(

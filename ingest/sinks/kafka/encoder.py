@@ -29,11 +29,12 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Window
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.metadata_arrays import columns
+from windrow.ingest.sinks.kafka.header_values import header_texts
 from windrow.ingest.sinks.kafka.options import KafkaOptions
 from windrow.ingest.sinks.kafka.partitioners import PARTITION
 from windrow.ingest.sinks.kafka.registry_serializer import Misfit, RegistrySerializer
 from windrow.ingest.sinks.kafka.serializers import without_text
-from windrow.ingest.sinks.kit import DELETED, PrimaryKey, concat_texts, header_texts
+from windrow.ingest.sinks.kit import DELETED, PrimaryKey, concat_texts
 
 ORIGIN = "windrow.origin"
 

@@ -5,18 +5,20 @@ Picklable, for executors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 
+from windrow.ingest.sinks.kafka.header_values import header_texts
 from windrow.ingest.sinks.kafka.registry_serializer import Misfit, RegistrySerializer
 from windrow.ingest.sinks.kit import (
     OUTSIDE_CALENDAR,
+    concat_texts,
     find_outside_calendar,
-    header_texts,
-    json_objects,
+    json_texts,
 )
 
 Format = Literal["json", "string", "raw"]
@@ -42,6 +44,19 @@ class PlainSerializer(msgspec.Struct, frozen=True):
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
         """Returns the rows with a date or time that has no ISO 8601 text."""
         return without_text(batch, self.columns, numbers=self.format != "json")
+
+
+def json_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
+    """Writes each row as a JSON object, with all columns as members in their order."""
+    if not columns:
+        return pa.array([], pa.string())
+    pieces: list[Any] = []
+    for number, (name, column) in enumerate(columns.items()):
+        pieces += [
+            f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:",
+            json_texts(column),
+        ]
+    return concat_texts(*pieces, "}")
 
 
 def without_text(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool) -> Misfit | None:

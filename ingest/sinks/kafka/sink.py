@@ -62,11 +62,8 @@ from windrow.ingest.sinks.kafka.work import (
     refuse_out_of_order,
 )
 from windrow.ingest.sinks.kit import (
-    AlreadyWritten,
     RowLayout,
     Unanswered,
-    Written,
-    outcome_for,
     refuse_unwritable,
     run_commit_loop,
 )
@@ -220,9 +217,9 @@ class KafkaSink(KafkaTable):
 
         def published(chain: Sequence[Part]) -> Unanswered | None:
             for part in chain:
-                done = self._publish_part(work, target, part)
-                if isinstance(done, Unanswered):
-                    return done
+                unanswered = self._publish_part(work, target, part)
+                if unanswered is not None:
+                    return unanswered
             return None
 
         todo = [
@@ -233,18 +230,19 @@ class KafkaSink(KafkaTable):
 
     def _publish_part(
         self, work: WindowWork, target: PublishTarget, part: Part
-    ) -> AlreadyWritten[bool] | Written | Unanswered:
+    ) -> Unanswered | None:
         def check(state: KafkaState) -> bool | None:
             committed = check_window(self.identity, work, state.control)
             return (
                 True if committed is not None or not work.unpublished(part, state.control) else None
             )
 
-        return run_commit_loop(
+        done = run_commit_loop(
             self.fenced_store(self.ids.part(work.receipt.window, part), target),
             check,
             lambda state: TransactionContents(work, work.unpublished(part, state.control)),
         )
+        return done if isinstance(done, Unanswered) else None
 
     def _commit_receipt(self, work: WindowWork, target: PublishTarget) -> Outcome:
         """Writes the receipt; with `atomic_window` all messages are in its transaction."""
@@ -265,6 +263,5 @@ class KafkaSink(KafkaTable):
             return TransactionContents(work, left, receipt=True)
 
         table = self.ids.table(work.receipt.window.pipeline)
-        return outcome_for(
-            work.receipt, run_commit_loop(self.fenced_store(table, target), check, change)
-        )
+        done = run_commit_loop(self.fenced_store(table, target), check, change)
+        return done.outcome_for(work.receipt)

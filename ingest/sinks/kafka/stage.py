@@ -24,6 +24,7 @@ from windrow.ingest.sinks.kit import (
     checksum,
     checksum_text,
     staged_path,
+    window_folder,
 )
 
 FOLDER = "staged"
@@ -86,7 +87,9 @@ class KafkaStager(FileStager[StagedMessages]):
     done = "published"
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
-        path = staged_path(made_by.window.key, made_by.layout.attempt, "arrow", FOLDER)
+        path = staged_path(
+            window_folder(made_by.window.key, FOLDER), made_by.layout.attempt, "arrow"
+        )
         arrow = ArrowWriter(made_by.schema, made_by.encoder.attempt_columns)
         staging = made_by.encoder.options.staging
         file = GrowingFile(Place(staging), path, arrow, grouped=False, durable=False)

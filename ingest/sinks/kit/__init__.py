@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from windrow.ingest.schema.messages import last_values as last_values
     from windrow.ingest.schema.metadata_types import names_beyond_spark as names_beyond_spark
     from windrow.ingest.schema.primary_key import BUCKET as BUCKET
-    from windrow.ingest.schema.primary_key import BUCKETS as BUCKETS
     from windrow.ingest.schema.primary_key import PrimaryKey as PrimaryKey
     from windrow.ingest.schema.row_changes import DELETED as DELETED
     from windrow.ingest.schema.row_changes import UNAVAILABLE as UNAVAILABLE
@@ -36,14 +35,8 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kind import key_conflicts as key_conflicts
     from windrow.ingest.sinks.kind import without_secret as without_secret
     from windrow.ingest.sinks.kit.columns.json_columns import JsonEncoder as JsonEncoder
-    from windrow.ingest.sinks.kit.columns.json_columns import from_header as from_header
-    from windrow.ingest.sinks.kit.columns.json_columns import from_json_value as from_json_value
-    from windrow.ingest.sinks.kit.columns.json_columns import header_texts as header_texts
-    from windrow.ingest.sinks.kit.columns.json_columns import json_objects as json_objects
     from windrow.ingest.sinks.kit.columns.json_columns import json_texts as json_texts
-    from windrow.ingest.sinks.kit.columns.json_columns import load_json as load_json
-    from windrow.ingest.sinks.kit.columns.json_columns import map_entries as map_entries
-    from windrow.ingest.sinks.kit.columns.json_columns import quote_json_texts as quote_json_texts
+    from windrow.ingest.sinks.kit.columns.json_columns import parse_json as parse_json
     from windrow.ingest.sinks.kit.columns.merging import MergeColumns as MergeColumns
     from windrow.ingest.sinks.kit.columns.merging import MergeCounts as MergeCounts
     from windrow.ingest.sinks.kit.columns.merging import refuse_unmergeable as refuse_unmergeable
@@ -62,12 +55,9 @@ if TYPE_CHECKING:
         refuse_unstorable as refuse_unstorable,
     )
     from windrow.ingest.sinks.kit.columns.table_columns import table_schema as table_schema
-    from windrow.ingest.sinks.kit.columns.text_concat import TEXT as TEXT
     from windrow.ingest.sinks.kit.columns.text_concat import concat_texts as concat_texts
     from windrow.ingest.sinks.kit.columns.text_concat import value_bytes as value_bytes
     from windrow.ingest.sinks.kit.columns.text_concat import value_offsets as value_offsets
-    from windrow.ingest.sinks.kit.commit.commit_loop import AlreadyWritten as AlreadyWritten
-    from windrow.ingest.sinks.kit.commit.commit_loop import outcome_for as outcome_for
     from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop as run_commit_loop
     from windrow.ingest.sinks.kit.commit.commit_loop import table_gone_error as table_gone_error
     from windrow.ingest.sinks.kit.commit.conflicts import already_committed as already_committed
@@ -100,24 +90,20 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.files.file_stager import Layout as Layout
     from windrow.ingest.sinks.kit.files.file_stager import RowLayout as RowLayout
     from windrow.ingest.sinks.kit.files.file_stager import TextStager as TextStager
-    from windrow.ingest.sinks.kit.files.filesystem import ListedFile as ListedFile
     from windrow.ingest.sinks.kit.files.filesystem import Place as Place
     from windrow.ingest.sinks.kit.files.filesystem import fsync_path as fsync_path
-    from windrow.ingest.sinks.kit.files.parquet_files import BATCH_BYTES as BATCH_BYTES
-    from windrow.ingest.sinks.kit.files.parquet_files import BATCH_ROWS as BATCH_ROWS
     from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter as ParquetRowWriter
     from windrow.ingest.sinks.kit.files.parquet_files import (
         explain_file_errors as explain_file_errors,
     )
     from windrow.ingest.sinks.kit.files.parquet_files import read_batches as read_batches
+    from windrow.ingest.sinks.kit.files.parquet_files import rows_per_batch as rows_per_batch
     from windrow.ingest.sinks.kit.files.put_if_absent import put_if_absent as put_if_absent
     from windrow.ingest.sinks.kit.files.staged_files import DATA_FOLDER as DATA_FOLDER
     from windrow.ingest.sinks.kit.files.staged_files import RowFile as RowFile
     from windrow.ingest.sinks.kit.files.staged_files import StagedFiles as StagedFiles
-    from windrow.ingest.sinks.kit.files.staged_files import new_file_path as new_file_path
     from windrow.ingest.sinks.kit.files.staged_files import staged_path as staged_path
     from windrow.ingest.sinks.kit.files.staged_files import window_folder as window_folder
-    from windrow.ingest.sinks.kit.files.write_check import refuse_network as refuse_network
     from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable as refuse_unwritable
     from windrow.ingest.waiting import lock_holder as lock_holder
     from windrow.ingest.waiting import waiting_for as waiting_for
@@ -150,7 +136,6 @@ _NAMES = {
     "schema.metadata_types": ("names_beyond_spark",),
     "schema.primary_key": (
         "BUCKET",
-        "BUCKETS",
         "PrimaryKey",
     ),
     "schema.row_changes": (
@@ -159,14 +144,8 @@ _NAMES = {
     ),
     "sinks.kit.columns.json_columns": (
         "JsonEncoder",
-        "from_header",
-        "from_json_value",
-        "header_texts",
-        "json_objects",
         "json_texts",
-        "load_json",
-        "map_entries",
-        "quote_json_texts",
+        "parse_json",
     ),
     "sinks.kit.columns.merging": (
         "MergeColumns",
@@ -189,14 +168,11 @@ _NAMES = {
         "table_schema",
     ),
     "sinks.kit.columns.text_concat": (
-        "TEXT",
         "concat_texts",
         "value_bytes",
         "value_offsets",
     ),
     "sinks.kit.commit.commit_loop": (
-        "AlreadyWritten",
-        "outcome_for",
         "run_commit_loop",
         "table_gone_error",
     ),
@@ -245,30 +221,24 @@ _NAMES = {
         "TextStager",
     ),
     "sinks.kit.files.filesystem": (
-        "ListedFile",
         "Place",
         "fsync_path",
     ),
     "sinks.kit.files.parquet_files": (
-        "BATCH_BYTES",
-        "BATCH_ROWS",
         "ParquetRowWriter",
         "explain_file_errors",
         "read_batches",
+        "rows_per_batch",
     ),
     "sinks.kit.files.put_if_absent": ("put_if_absent",),
     "sinks.kit.files.staged_files": (
         "DATA_FOLDER",
         "RowFile",
         "StagedFiles",
-        "new_file_path",
         "staged_path",
         "window_folder",
     ),
-    "sinks.kit.files.write_check": (
-        "refuse_network",
-        "refuse_unwritable",
-    ),
+    "sinks.kit.files.write_check": ("refuse_unwritable",),
     "waiting": (
         "lock_holder",
         "waiting_for",

@@ -17,9 +17,10 @@ So nothing is lost: the values that are read have the checksum of the ones that 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,10 @@ from psycopg.types.json import set_json_loads
 
 from windrow.ingest.sinks.kit import (
     OUTSIDE_CALENDAR,
-    TEXT,
     JsonEncoder,
     concat_texts,
     find_outside_calendar,
-    load_json,
-    map_entries,
-    quote_json_texts,
+    json_texts,
     value_bytes,
     value_offsets,
 )
@@ -57,6 +55,7 @@ _ODD = {
     "-0.0": '"-0.0"',
 }
 _BYTES = "bytea"
+_TEXT = pa.large_string()
 
 
 def _leaf(array: pa.Array) -> pa.Array:
@@ -65,7 +64,7 @@ def _leaf(array: pa.Array) -> pa.Array:
         return _strings(array)
     if pa.types.is_binary(kind):
         return _hexadecimal(array)
-    plain = array.cast(TEXT)
+    plain = array.cast(_TEXT)
     if pa.types.is_floating(kind):
         return _floats(plain)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
@@ -74,15 +73,15 @@ def _leaf(array: pa.Array) -> pa.Array:
 
 
 def _floats(plain: pa.Array) -> pa.Array:
-    odd = pc.is_in(plain, pa.array(list(_ODD), TEXT))
+    odd = pc.is_in(plain, pa.array(list(_ODD), _TEXT))
     if not pc.any(odd).as_py():
         return plain
-    index = pc.index_in(plain, pa.array(list(_ODD), TEXT))
-    return pc.if_else(odd, pa.array(list(_ODD.values()), TEXT).take(index), plain)
+    index = pc.index_in(plain, pa.array(list(_ODD), _TEXT))
+    return pc.if_else(odd, pa.array(list(_ODD.values()), _TEXT).take(index), plain)
 
 
 def _strings(array: pa.Array) -> pa.Array:
-    nul, texts = _with_nul(array), quote_json_texts(array)
+    nul, texts = _with_nul(array), json_texts(array)
     if not pc.any(nul).as_py():
         return texts
     return pc.if_else(nul, concat_texts(f'{{"{_BYTES}":', _hexadecimal(array), "}"), texts)
@@ -95,24 +94,19 @@ def _with_nul(array: pa.Array) -> pa.Array:
 _ENCODER = JsonEncoder(_leaf, _with_nul)
 
 
-def json_texts(array: pa.Array) -> pa.Array:
-    """Encodes each value as JSON; a null as `null`."""
-    return _ENCODER.texts(array)
-
-
 def _hexadecimal(array: pa.Array) -> pa.Array:
     """Encodes bytes as strings that PostgreSQL reads as bytes, a whole column at once."""
     ends, digits = value_offsets(array).astype(np.int64), value_bytes(array).data.hex().encode()
     valid = array.is_valid().buffers()[1] if array.null_count else None
     places = [valid, pa.py_buffer((ends - ends[0]) * 2), pa.py_buffer(digits)]
-    return concat_texts(r'"\\x', pa.Array.from_buffers(TEXT, len(array), places), '"')
+    return concat_texts(r'"\\x', pa.Array.from_buffers(_TEXT, len(array), places), '"')
 
 
 # --------------------------------------------------------------------------------------------------
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
-    """Reads a value that `json_columns.load_json` gives, as pyarrow takes it for the type."""
+    """Reads a value that `json` reads with all digits, as pyarrow takes it for the type."""
     return None if value is None else _reader(kind)(value)
 
 
@@ -124,7 +118,7 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_map(kind):
         return lambda value: [
             (from_json(k, kind.key_type), from_json(v, kind.item_type))
-            for k, v in map_entries(value)
+            for k, v in JsonEncoder.map_entries(value)
         ]
     if pa.types.is_list(kind):
         return lambda value: [from_json(each, kind.value_type) for each in value]
@@ -168,7 +162,7 @@ def copy_rows(batch: pa.RecordBatch) -> bytes:
     columns, names = [], [str(number) for number in range(batch.num_columns)]
     for name, array in zip(names, batch.columns, strict=True):
         if column_type(array.type) == JSON:
-            texts = json_texts(array)
+            texts = _ENCODER.texts(array)
             plain = pc.if_else(array.is_valid(), texts, None) if array.null_count else texts
             as_text = pa.field(name, plain.type)
             encoders[name] = LargeStringEncoderBuilder.new_with_output(as_text, Jsonb())
@@ -265,7 +259,7 @@ def rows(
         values: of the query's placeholders.
         of: another table to read from.
     """
-    set_json_loads(load_json, connection)
+    set_json_loads(partial(json.loads, parse_float=Decimal), connection)
     for name in ("date", "timestamp", "timestamptz"):
         connection.adapters.register_loader(name, _Since1970)
     columns = sql.SQL(", ").join(map(identifier, schema.names))

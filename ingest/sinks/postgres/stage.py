@@ -32,6 +32,7 @@ from windrow.ingest.sinks.kit import (
     Place,
     StagedFiles,
     staged_path,
+    window_folder,
 )
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows, unstorable
@@ -121,7 +122,9 @@ class PostgresStager(FileStager[CopyFile]):
 
     def __init__(self, made_by: PostgresStagerFactory, split: Split) -> None:
         self._made_by = made_by
-        path = staged_path(made_by.window, made_by.layout.attempt, "copy", made_by.folder)
+        path = staged_path(
+            window_folder(made_by.window, made_by.folder), made_by.layout.attempt, "copy"
+        )
         place = Place(made_by.staging)
         file = GrowingFile(place, path, CopyWriter(), grouped=False, durable=False)
         super().__init__(made_by.staging, made_by.layout, split, file)

@@ -20,7 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.sinks.kit import TEXT, concat_texts, from_json_value, json_texts, load_json
+from windrow.ingest.sinks.kit import concat_texts, json_texts, parse_json
+
+_TEXT = pa.large_string()
 
 _NATIVE = (
     (pa.types.is_signed_integer, "INTEGER"),
@@ -73,16 +75,16 @@ def _numbers(array: pa.Array) -> list[Any]:
 
 def _texts(array: pa.Array) -> pa.Array:
     if pa.types.is_nested(array.type):
-        return pc.if_else(array.is_valid(), json_texts(array).cast(TEXT), pa.scalar(None, TEXT))
+        return pc.if_else(array.is_valid(), json_texts(array).cast(_TEXT), pa.scalar(None, _TEXT))
     if pa.types.is_timestamp(array.type) and array.type.tz is not None:
         # Arrow is slow to write the Z
-        return concat_texts(array.view(pa.timestamp("us")).cast(TEXT), "Z")
-    texts = array.cast(TEXT)
+        return concat_texts(array.view(pa.timestamp("us")).cast(_TEXT), "Z")
+    texts = array.cast(_TEXT)
     if not pa.types.is_decimal(array.type):
         return texts
     odd = pc.fill_null(pc.match_substring(texts, "E"), fill_value=False)  # as 1E-9
     plain = [f"{Decimal(text):f}" for text in texts.filter(odd).to_pylist()]
-    return pc.replace_with_mask(texts, odd, pa.array(plain, TEXT))
+    return pc.replace_with_mask(texts, odd, pa.array(plain, _TEXT))
 
 
 def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, place: str) -> pa.RecordBatch:
@@ -111,9 +113,7 @@ def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, place: str) -> 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_nested(kind):
-        return pa.array(
-            [None if v is None else from_json_value(load_json(v), kind) for v in values], kind
-        )
+        return pa.array([None if v is None else parse_json(v, kind) for v in values], kind)
     if pa.types.is_floating(kind):
         return pa.array([None if v is None else float(v) for v in values], pa.float64()).cast(kind)
     if pa.types.is_boolean(kind):

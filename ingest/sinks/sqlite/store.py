@@ -26,8 +26,6 @@ from windrow.ingest.model.plan import Covered, Split, Window, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.kit import (
-    BATCH_BYTES,
-    BATCH_ROWS,
     DATA_FOLDER,
     Answer,
     GrowingFile,
@@ -47,14 +45,16 @@ from windrow.ingest.sinks.kit import (
     quote_identifier,
     read_batches,
     receipt_digest,
-    refuse_network,
     refuse_unstorable,
     refuse_unwritable,
+    rows_per_batch,
     staged_path,
     table_schema,
     waiting_for,
+    window_folder,
 )
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, driver_rows
+from windrow.ingest.sinks.sqlite.network_disk import refuse_network
 
 _FORM = 2
 """The version of windrow's own tables. A table's `id` is in the name of its index, too."""
@@ -438,7 +438,7 @@ class SqliteState:
         while rows := found.fetchmany(count):
             batch = batch_of(rows, read, self._store.place)
             yield batch
-            count = max(1, min(BATCH_ROWS, BATCH_BYTES * len(rows) // max(batch.nbytes, 1)))
+            count = rows_per_batch(len(rows), batch.nbytes)
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
         return old
@@ -580,7 +580,7 @@ class SqliteStagerFactory(msgspec.Struct, frozen=True):
 
     def __call__(self, split: Split) -> TextStager[RowFile]:
         """Makes a stager whose file name is unique to this call."""
-        path = staged_path(self.window, self.layout.attempt)
+        path = staged_path(window_folder(self.window), self.layout.attempt)
         writer = ParquetRowWriter(self.layout.schema, {}, "snappy")
         file = GrowingFile(Place(self.uri), path, writer)
         return TextStager(self.uri, self.layout, split, file)

@@ -18,12 +18,13 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.sinks.kafka.control_topic import arrived
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
+from windrow.ingest.sinks.kafka.header_values import from_header
 from windrow.ingest.sinks.kafka.options import KafkaOptions
 from windrow.ingest.sinks.kafka.serializers import Serializer
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 from windrow.ingest.sinks.kafka.table import ClusterConnection
 from windrow.ingest.sinks.kind import delta_dead_letters
-from windrow.ingest.sinks.kit.columns.json_columns import from_header, from_json_value, load_json
+from windrow.ingest.sinks.kit.columns.json_columns import parse_json
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.contracts.windows import ROWS, produced
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
@@ -119,8 +120,11 @@ def header(message: ck.Message, name: str) -> bytes | None:
 
 def row_of(sink: Any, message: ck.Message) -> dict[str, Any]:
     """Turns a message into its row."""
-    value, (place, time) = load_json(message.value() or b"{}"), origin_of(message)
-    row = {field.name: from_json_value(value[field.name], field.type) for field in sink.schema}
+    value, (place, time) = (
+        parse_json(message.value() or b"{}", pa.struct(list(sink.schema))),
+        origin_of(message),
+    )
+    row = dict(value)
     said: dict[str, Any] = dict(zip(("topic", "partition", "offset"), place, strict=True))
     said["timestamp"] = from_header(time.encode() or None, TYPES["timestamp"])
     said["window"] = _origin(message)[1]

@@ -28,7 +28,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.kit.commit.table_store import TableChange
-from windrow.ingest.sinks.kit.files.write_check import refuse_network
+from windrow.ingest.sinks.sqlite.network_disk import refuse_network
 from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,
     ROWS,

@@ -13,9 +13,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,13 +24,12 @@ import pyarrow.compute as pc
 
 from windrow.ingest.sinks.kit.columns.text_concat import TEXT, concat_texts, instants, value_bytes
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPED = r'["\\\x00-\x1f]'
 _BLANK, _QUOTE, _BACKSLASH = b' "\\'
 _NULL, _NOTHING = pa.scalar("null", TEXT), pa.scalar(None, TEXT)
 
 
-def quote_json_texts(column: pa.Array) -> pa.Array:
+def _quoted_texts(column: pa.Array) -> pa.Array:
     """Encodes texts as JSON strings; a null stays null."""
     plain = concat_texts('"', column, '"')
     if not _may_be_odd(column):
@@ -56,6 +54,17 @@ class JsonEncoder(msgspec.Struct, frozen=True):
 
     leaf: Callable[[pa.Array], pa.Array]
     no_name: Callable[[pa.Array], pa.Array] | None = None
+
+    @staticmethod
+    def map_entries(
+        value: Mapping[str, Any] | list[Mapping[str, Any]],
+    ) -> Iterable[tuple[Any, Any]]:
+        """The keys and values of a map, from its JSON."""
+        return (
+            value.items()
+            if isinstance(value, Mapping)
+            else ((entry["key"], entry["value"]) for entry in value)
+        )
 
     def texts(self, array: pa.Array) -> pa.Array:
         """Encodes each value as JSON; a null as `null`."""
@@ -130,48 +139,12 @@ def _lists(
     return pc.if_else(valid, concat_texts(begin, inside, end), _NOTHING)
 
 
-def map_entries(value: Mapping[str, Any] | list[Mapping[str, Any]]) -> Iterable[tuple[Any, Any]]:
-    """The keys and values of a map, from its JSON."""
-    return (
-        value.items()
-        if isinstance(value, Mapping)
-        else ((entry["key"], entry["value"]) for entry in value)
-    )
-
-
 # ----------------------------------------------------------------- as messages and SQLite have it
-
-
-def json_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Writes each row as a JSON object, with all columns as members in their order."""
-    if not columns:
-        return pa.array([], pa.string())
-    pieces: list[Any] = []
-    for number, (name, column) in enumerate(columns.items()):
-        pieces += [
-            f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:",
-            json_texts(column),
-        ]
-    return concat_texts(*pieces, "}")
 
 
 def json_texts(column: pa.Array) -> pa.Array:
     """Writes each value as JSON; a null is `null`."""
     return pc.fill_null(_texts(_plain(column)), "null")
-
-
-def header_texts(column: pa.Array) -> pa.Array:
-    """Writes each value as the bytes of a header.
-
-    Text and bytes are written as they are, an instant in epoch milliseconds, and all
-    else as in JSON.
-    """
-    column, kind = _plain(column), _plain(column).type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return column.cast(pa.binary())
-    if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
-    return _texts(column).cast(pa.binary())
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -250,7 +223,7 @@ def _instant(column: pa.Array) -> pa.Array:
 
 
 _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = (
-    (pa.types.is_string, quote_json_texts),
+    (pa.types.is_string, _quoted_texts),
     (pa.types.is_integer, _number),
     (pa.types.is_floating, _real),
     (pa.types.is_boolean, _flag),
@@ -264,44 +237,32 @@ _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Arr
 )
 
 
-def from_json_value(value: Any, kind: pa.DataType) -> Any:
-    """Turns a value that `load_json` read into one that Arrow takes for a type.
-
-    Raises:
-        ValueError, TypeError, KeyError, ArithmeticError: the value isn't of the type.
-    """
+def _from_json(value: Any, kind: pa.DataType) -> Any:
+    """Turns a value of JSON into one that Arrow takes for a type."""
     if value is None:
         return None
     if pa.types.is_map(kind):
         return [
-            (from_json_value(k, kind.key_type), from_json_value(v, kind.item_type))
-            for k, v in map_entries(value)
+            (_from_json(k, kind.key_type), _from_json(v, kind.item_type))
+            for k, v in JsonEncoder.map_entries(value)
         ]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return [from_json_value(v, kind.value_type) for v in value]
+        return [_from_json(v, kind.value_type) for v in value]
     if pa.types.is_struct(kind):
-        return {field.name: from_json_value(value[field.name], field.type) for field in kind}
+        return {field.name: _from_json(value[field.name], field.type) for field in kind}
     return next((way(value) for fits, way in _BACK if fits(kind)), value)
 
 
-def from_header(content: bytes | None, kind: pa.DataType) -> Any:
-    """Turns the content of a header into a value that Arrow takes for a type.
+def parse_json(text: str | bytes, kind: pa.DataType) -> Any:
+    """Reads a value that `json_texts` wrote, as Arrow takes it for a type.
+
+    A number that isn't an integer keeps all of its digits.
 
     Raises:
-        ValueError, TypeError, KeyError, ArithmeticError: the content isn't of the type.
+        ValueError, TypeError, KeyError, ArithmeticError: the text isn't of the type.
     """
-    if content is None or pa.types.is_binary(kind):
-        return content
-    text = content.decode()
-    if pa.types.is_string(kind):
-        return text
-    if pa.types.is_timestamp(kind):
-        return _EPOCH + timedelta(milliseconds=int(text))
-    return from_json_value(load_json(text), kind)
+    return _from_json(json.loads(text, parse_float=Decimal), kind)
 
-
-load_json: Callable[[str | bytes], Any] = partial(json.loads, parse_float=Decimal)
-"""Reads JSON; a number that isn't an integer keeps all of its digits."""
 
 _BACK: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]]] = (
     (pa.types.is_floating, float),

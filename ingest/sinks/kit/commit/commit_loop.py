@@ -32,7 +32,7 @@ from windrow.ingest.errors import (
     UnreachableError,
 )
 from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown
+from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
 from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
     Conflict,
@@ -75,6 +75,16 @@ class AlreadyWritten(msgspec.Struct, Generic[T], frozen=True):
 
     value: T
     tries: int
+
+    def outcome_for(self: AlreadyWritten[Committed], sent: Receipt) -> Outcome:
+        """What became of a receipt that was to be put, as a sink says it.
+
+        The one that was found is compared by attempt and generation only: the sink may have added
+        to its own what only the table knew.
+        """
+        found = self.value.receipt
+        same = (found.attempt, found.generation) == (sent.attempt, sent.generation)
+        return (Done if self.tries and same else AlreadyDone)(self.value, self.tries)
 
 
 def run_commit_loop(
@@ -127,21 +137,6 @@ def run_commit_loop(
         else:
             tries.failed(answer, version)
     return tries.given_up()
-
-
-def outcome_for(sent: Receipt, done: AlreadyWritten[Committed] | Written | Unanswered) -> Outcome:
-    """Returns what became of a receipt that was to be put, as a sink says it.
-
-    A receipt that was found is compared by attempt and generation only: the sink may have
-    added to its own what only the table knew.
-    """
-    if isinstance(done, Unanswered):
-        return Unknown(done.why)
-    if isinstance(done, Written):
-        return Done(Committed(done.receipt or sent, done.version), done.tries)
-    found = done.value.receipt
-    same = (found.attempt, found.generation) == (sent.attempt, sent.generation)
-    return (Done if done.tries and same else AlreadyDone)(done.value, done.tries)
 
 
 class _Tries:

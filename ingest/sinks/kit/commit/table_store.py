@@ -21,8 +21,15 @@ import pyarrow as pa
 
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, Window
-from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.ports.sink import Capabilities, StagerFactory, Unreadable
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.ports.sink import (
+    Capabilities,
+    Done,
+    Outcome,
+    StagerFactory,
+    Unknown,
+    Unreadable,
+)
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.kit.files.file_stager import Layout
 from windrow.ingest.sinks.kit.files.filesystem import is_disk_full
@@ -70,6 +77,10 @@ class Written(msgspec.Struct, frozen=True):
     receipt: Receipt | None = None
     tries: int = 1
 
+    def outcome_for(self, sent: Receipt) -> Outcome:
+        """What became of a receipt that was to be put, as a sink says it."""
+        return Done(Committed(self.receipt or sent, self.version), self.tries)
+
 
 class Conflict(msgspec.Struct, frozen=True):
     """Another change came first; or this very one did, and the store's client sent it again.
@@ -93,6 +104,10 @@ class Unanswered(msgspec.Struct, frozen=True):
     def by_storage(cls, why: str, *, is_local: bool) -> Unanswered:
         """The answer of a client of files, in whose words a local disk may be full."""
         return cls(why, is_local and is_disk_full(why))
+
+    def outcome_for(self, _sent: Receipt) -> Outcome:
+        """What became of a receipt that was to be put, as a sink says it."""
+        return Unknown(self.why)
 
 
 Answer = Written | Conflict | Unanswered

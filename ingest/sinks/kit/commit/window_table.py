@@ -45,7 +45,6 @@ from windrow.ingest.schema.row_changes import UNAVAILABLE, change_schema
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier
 from windrow.ingest.sinks.kit.commit.commit_loop import (
-    outcome_for,
     run_commit_loop,
     table_gone_error,
 )
@@ -434,7 +433,7 @@ class WindowTable(ReceiptTable):
         done = run_commit_loop(self.store, lambda state: self.committed_in(state, receipt), on)
         if self.store.staged is not None and not isinstance(done, Unanswered):
             self.store.staged.remove_consumed(committables)
-        return outcome_for(receipt, done)
+        return done.outcome_for(receipt)
 
     def committed_in(self, state: TableState, receipt: Receipt) -> Committed | None:
         return check_receipt(self.store.place, state, receipt)

@@ -45,10 +45,13 @@ def batches_in(source: pa.NativeFile, columns: list[str] | None = None) -> Itera
     ) as file:
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
-            rows = BATCH_BYTES * about.num_rows // max(about.total_byte_size, 1)
-            yield from file.iter_batches(
-                min(max(rows, 1), BATCH_ROWS), [group], columns, use_threads=False
-            )
+            rows = rows_per_batch(about.num_rows, about.total_byte_size)
+            yield from file.iter_batches(rows, [group], columns, use_threads=False)
+
+
+def rows_per_batch(rows: int, size: int) -> int:
+    """How many rows a batch may have to be of bounded size, where some rows have so many bytes."""
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
 
 
 class ParquetRowWriter:

@@ -34,16 +34,12 @@ def safe(text: str) -> str:
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def new_file_path(folder: str, attempt: str, ending: str = "parquet") -> str:
-    """Makes a path below a table that is unique to this call, and needs no escaping in a URL."""
+def staged_path(folder: str, attempt: str, ending: str = "parquet") -> str:
+    """Makes a path for a file of an attempt, below a table: no other call makes the same one.
+
+    It needs no escaping in a URL.
+    """
     return f"{folder}/{safe(attempt)}-{uuid.uuid4().hex}.{ending}"
-
-
-def staged_path(
-    window_key: str, attempt: str, ending: str = "parquet", folder: str = DATA_FOLDER
-) -> str:
-    """Makes a new path for a file that an attempt stages for a window."""
-    return new_file_path(window_folder(window_key, folder), attempt, ending)
 
 
 def window_folder(window_key: str, folder: str = DATA_FOLDER) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
 from pathlib import Path
 from pwd import getpwuid
 from tempfile import TemporaryFile
@@ -13,17 +12,6 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.kit.files.put_if_absent import S3Puts, has_s3
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_NETWORK = (
-    "nfs",
-    "cifs",
-    "smb",
-    "afs",
-    "ceph",
-    "fuse.ceph",
-    "fuse.gluster",
-    "fuse.sshfs",
-    "lustre",
-)
 
 
 def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
@@ -65,28 +53,6 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
         raise SpecError(
             f"the table {uri} can't be written: {reason} ({why.strerror})", "setup", do
         ) from why
-
-
-def refuse_network(path: str, mounts: str = "/proc/mounts") -> None:
-    """Refuses a file on a network file system, where file locks don't work, if Linux says so.
-
-    Raises:
-        SpecError: names the file system.
-    """
-    with suppress(OSError):
-        mounted = [line.split()[1:3] for line in Path(mounts).read_text().splitlines()]
-        above = [
-            (len(folder), kind)
-            for folder, kind in mounted
-            if Path(path).resolve().is_relative_to(folder)
-        ]
-        kind = max(above, default=(0, ""))[1]
-        if kind.startswith(_NETWORK):
-            raise SpecError(
-                f"{path} is on a network file system ({kind}), where file locks don't work",
-                "setup",
-                "Set sink.path to a file on a disk of this machine.",
-            )
 
 
 def _owner(folder: Path) -> str:

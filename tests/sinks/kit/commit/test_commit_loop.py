@@ -22,7 +22,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.kit.commit import window_table
-from windrow.ingest.sinks.kit.commit.commit_loop import AlreadyWritten, outcome_for
+from windrow.ingest.sinks.kit.commit.commit_loop import AlreadyWritten
 from windrow.ingest.sinks.kit.commit.table_store import (
     Answer,
     Conflict,
@@ -198,7 +198,7 @@ def test_a_receipt_that_is_found_is_this_calls_own(
     """If it was put, and is of the same attempt and generation, whatever the sink added to it."""
     made, _ = staged_receipt(sink, 0, dead=False)
     found = AlreadyWritten(Committed(msgspec.structs.replace(made, **changed), 1), tries)
-    assert outcome_for(made, found) == (Done if own else AlreadyDone)(found.value, tries)
+    assert found.outcome_for(made) == (Done if own else AlreadyDone)(found.value, tries)
 
 
 @pytest.mark.parametrize("moved", [False, True])
