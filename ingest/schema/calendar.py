@@ -26,10 +26,13 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 
 
 def find_outside_calendar(columns: Mapping[str, pa.Array]) -> tuple[RowNumbers, str] | None:
-    """Finds the first column with such a date or time at any depth, and its rows, ascending."""
+    """Finds the rows, ascending, of the first column with such a date or time at any depth.
+
+    Returns them with a sentence that names the column; None if there is no such column.
+    """
     return next(
         (
-            (np.unique(rows), name)
+            (np.unique(rows), f"column {name} {OUTSIDE_CALENDAR}")
             for name, column in columns.items()
             if len(rows := rows_beyond(column))
         ),

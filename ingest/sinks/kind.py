@@ -39,7 +39,7 @@ write.
 """
 
 
-def without_secret(value: str) -> str:
+def _without_secret(value: str) -> str:
     """Refuses a place that is empty or holds a secret."""
     secret = secret_part(value)
     if secret is not None:
@@ -50,7 +50,7 @@ def without_secret(value: str) -> str:
 StoragePlace: TypeAlias = Annotated[
     TextOrEmpty,
     Field(min_length=1),
-    AfterValidator(without_secret),
+    AfterValidator(_without_secret),
     Values("a path, or a URL without user, password and options"),
 ]
 """A folder or bucket that tasks write to."""
@@ -65,6 +65,7 @@ Mode: TypeAlias = Annotated[
         )
     ),
 ]
+"""A setting of a kind that takes rows of a primary key: what becomes of a row."""
 KeyColumns: TypeAlias = Annotated[
     Annotated[tuple[Text, ...], Field(min_length=1)] | None,
     Values("a list of columns"),
@@ -76,6 +77,7 @@ KeyColumns: TypeAlias = Annotated[
         )
     ),
 ]
+"""A setting of such a kind: the columns of the primary key."""
 Version: TypeAlias = Annotated[
     Text | None,
     Values("a column"),
@@ -87,6 +89,7 @@ Version: TypeAlias = Annotated[
         )
     ),
 ]
+"""A setting of such a kind: the column that says which row of a key is the last one."""
 
 
 Evolve: TypeAlias = Annotated[
@@ -99,6 +102,7 @@ Evolve: TypeAlias = Annotated[
         )
     ),
 ]
+"""A setting: what may become of a table's columns (`sinks.kit.columns.schema_evolution`)."""
 
 
 def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple[SettingPath, str]]:

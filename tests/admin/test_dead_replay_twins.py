@@ -19,7 +19,7 @@ from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt, Staged
 from windrow.ingest.ports.sink import Done, Outcome
-from windrow.ingest.sinks.kit.commit.dead_letter_table import window_of_note
+from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
 from windrow.ingest.testing.checker import Report
 from windrow.ingest.testing.sink import MemoryDeadLetters, tables
 
@@ -27,7 +27,10 @@ from windrow.ingest.testing.sink import MemoryDeadLetters, tables
 def attempts(letters: MemoryDeadLetters, window: Window) -> list[str]:
     """Those that left dead letters of a window, in their order."""
     content = letters.store.content
-    named = [window_of_note(name, "dead") for name in ({} if content is None else content.notes)]
+    named = [
+        DeadLetterTable.window_of_note(name, "dead")
+        for name in ({} if content is None else content.notes)
+    ]
     return [said[1] for said in named if said is not None and said[0] == window.key]
 
 

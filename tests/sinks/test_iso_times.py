@@ -55,7 +55,10 @@ def test_edges(kind: pa.DataType, width: type[Any], good: list[int], bad: list[i
     for number in bad:
         found = find_outside_calendar({"t": _of(kind, width, [*good, number, number])})
         assert found is not None
-        assert (found[0].tolist(), found[1]) == ([len(good), len(good) + 1], "t")
+        assert (found[0].tolist(), found[1]) == (
+            [len(good), len(good) + 1],
+            f"column t {OUTSIDE_CALENDAR}",
+        )
 
 
 ODD = _of(DAY, np.int32, [0, 2**31 - 1, 0])
@@ -84,7 +87,7 @@ def test_it_is_found_however_deep(column: pa.Array, row: int | None) -> None:
     """
     found = find_outside_calendar({"ok": pa.array([None] * len(column), DAY), "x": column})
     assert (None if found is None else (found[0].tolist(), found[1])) == (
-        None if row is None else ([row], "x")
+        None if row is None else ([row], f"column x {OUTSIDE_CALENDAR}")
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from windrow.ingest.model.boundary import Label, label_text
 from windrow.ingest.model.plan import Window
-from windrow.ingest.sinks.kit.commit.dead_letter_table import note, window_of_note
+from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable, note
 from windrow.ingest.sinks.kit.files.staged_files import safe, staged_path, window_folder
 
 TEXT = st.text(max_size=20) | st.sampled_from(["a", "a.b", "a_b", "a/b", 'a","b', "A", "ä"])
@@ -28,8 +28,8 @@ def test_notes_of_dead_letters_are_injective(a: str, b: str, c: str, d: str) -> 
     assert (note("dead", one, b) == note("dead", other, d)) == ((a, b) == (c, d))
     assert note("dead", one, b) != note("published", one, b)
     assert (
-        window_of_note(note("dead", one, b), "dead"),
-        window_of_note(note("dead", one, b), "published"),
+        DeadLetterTable.window_of_note(note("dead", one, b), "dead"),
+        DeadLetterTable.window_of_note(note("dead", one, b), "published"),
     ) == ((one.key, b), None)
 
 

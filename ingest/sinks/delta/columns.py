@@ -13,7 +13,6 @@ from windrow.ingest.sinks.kit import (
     Evolve,
     is_scalar,
     names_beyond_spark,
-    plan_evolution,
     refuse_unstorable,
 )
 
@@ -63,7 +62,7 @@ _NESTED = (pa.types.is_struct, pa.types.is_map, pa.types.is_list)
 
 def evolution_of(table: Schema, wanted: pa.Schema, evolve: Evolve) -> Evolution:
     """Change of the table's columns by which files with the wanted columns fit it."""
-    return plan_evolution(pa.schema(table), pa.schema(Schema.from_arrow(wanted)), evolve, _shape)
+    return Evolution.planned(pa.schema(table), pa.schema(Schema.from_arrow(wanted)), evolve, _shape)
 
 
 def schema_after(table: Schema, become: Evolution) -> Schema:

@@ -22,7 +22,6 @@ from windrow.ingest.sinks.kit import (
     Evolution,
     Evolve,
     Place,
-    refuse_unusable_files,
     refuse_unwritable,
 )
 
@@ -44,7 +43,7 @@ def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evol
     """
     own = table.schema()
     become = evolution_of(own, pa.schema(own) if columns is None else columns, evolve)
-    refuse_unusable_files(uri, become.problems)
+    become.refuse_files(uri)
     return become
 
 

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
-from windrow.ingest.settings.values import LeftOut, TextOrEmpty, Values, sentence
-from windrow.ingest.sinks.kit import Rows, SinkSection, without_secret
+from windrow.ingest.settings.values import LeftOut, Values, sentence
+from windrow.ingest.sinks.kit import Rows, SinkSection, StoragePlace
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -26,7 +26,7 @@ def _path(value: str) -> str:
         raise sentence(
             f"must be a path or an s3:// URL: in {scheme} no commit of files can be exactly once"
         )
-    return without_secret(value)
+    return value
 
 
 class FilesSection(SinkSection):
@@ -37,8 +37,7 @@ class FilesSection(SinkSection):
 
     kind: Literal["files"] = Field(description="What kind of table it is.")
     path: Annotated[
-        TextOrEmpty,
-        Field(min_length=1),
+        StoragePlace,
         AfterValidator(_path),
         Values("a path, or an s3:// URL that names a place"),
     ] = Field(description="Where the folder is. A relative path begins at the file's folder.")

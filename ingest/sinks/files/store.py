@@ -53,7 +53,6 @@ from windrow.ingest.sinks.kit import (
     TableChange,
     Unanswered,
     Written,
-    add_new_columns,
     put_if_absent,
     refuse_unwritable,
     table_schema,
@@ -352,4 +351,4 @@ class FilesState(PagedState):
 
     def _evolution(self, columns: pa.Schema) -> Evolution:
         csv = self._store.written.format == "csv"
-        return add_new_columns(self._manifest.schema, columns, self._store.place, by_position=csv)
+        return Evolution.adding(self._manifest.schema, columns, self._store.place, by_position=csv)

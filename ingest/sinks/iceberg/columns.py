@@ -30,7 +30,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from windrow.ingest.sinks.kit import Evolution, Evolve, plan_evolution, refuse_unstorable
+from windrow.ingest.sinks.kit import Evolution, Evolve, refuse_unstorable
 
 UTC = pa.timestamp("us", tz="UTC")
 _FIELD_ID = "PARQUET:field_id"
@@ -219,7 +219,7 @@ def evolution_of(
     refused |= {
         name: f"another program {what}" for name, what in taken_away(table, earlier).items()
     }
-    return plan_evolution(_known(table), wanted, evolve, _shape, refused)
+    return Evolution.planned(_known(table), wanted, evolve, _shape, refused)
 
 
 def schema_after(table: Schema, last_id: int, become: Evolution) -> Schema:

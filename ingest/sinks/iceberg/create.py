@@ -32,7 +32,6 @@ from windrow.ingest.sinks.kit import (
     Evolution,
     Evolve,
     allowed_changes,
-    refuse_unusable_files,
 )
 
 _PARTITION_FIELD = 1000
@@ -114,11 +113,11 @@ def evolved(
             used its field id for another column since.
     """
     become = evolution_for(table, columns, evolve)
-    refuse_unusable_files(where, become.problems)
+    become.refuse_files(where)
     ids = {f.name: field_id(f) for f in file_columns(table, become)}
     staged = {name: number for file in files for name, number in file.ids.items()}
     others = [name for name, number in staged.items() if ids.get(name) != number]
-    refuse_unusable_files(
+    become.refuse_files(
         where, [f"{name}: another commit brought other columns first" for name in others]
     )
     return become

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
-
-from windrow.ingest.sinks.kit import fsync_path
 
 
 class SyncedFileIO(PyArrowFileIO):
@@ -38,6 +37,11 @@ class _SyncedStream(io.BufferedWriter):
     def close(self) -> None:
         """Closes the file, and syncs it and its folder."""
         if not self.closed:
+            self.flush()
+            os.fsync(self.fileno())
             super().close()
-            for path in (self.name, str(Path(self.name).parent)):
-                fsync_path(path)
+            folder = os.open(Path(self.name).parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)

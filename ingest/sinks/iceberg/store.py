@@ -51,6 +51,7 @@ from windrow.ingest.sinks.iceberg.storage import (
 from windrow.ingest.sinks.kit import (
     Answer,
     Conflict,
+    DeadLetterTable,
     Evolve,
     Layout,
     PagedState,
@@ -62,11 +63,10 @@ from windrow.ingest.sinks.kit import (
     TableChange,
     Unanswered,
     Written,
-    file_schema,
     read_receipt,
     refuse_unwritable,
     table_gone_error,
-    window_of_note,
+    table_schema,
 )
 
 _KIND = "iceberg:"
@@ -109,7 +109,7 @@ class IcebergStore:
         check_rows(rows, self.metadata)
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
-        return self._with_window(file_schema(rows, self.metadata))
+        return table_schema(rows, self.metadata)
 
     def _with_window(self, in_file: pa.Schema) -> pa.Schema:
         return in_file.append(pa.field(self.column, pa.string(), nullable=False))
@@ -243,7 +243,7 @@ class IcebergState(PagedState):
         """Newest attempts whose dead letters are missing, by the same rule."""
         found: list[str] = []
         for name, _ in sorted(pages.notes.items(), key=lambda note: note[1], reverse=True):
-            window = window_of_note(name, "dead")
+            window = DeadLetterTable.window_of_note(name, "dead")
             if window is not None and self.holding([window[0]]):
                 break
             if window is not None:

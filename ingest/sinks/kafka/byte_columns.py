@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.kit import value_offsets
+from windrow.ingest.sinks.kit import value_buffers
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Names of fields that Avro and Protobuf allow."""
@@ -93,7 +93,7 @@ def bodies(of_each: npt.NDArray[np.int64], items: pa.BinaryArray) -> pa.BinaryAr
         items: the encoded items of all lists, none of them null.
     """
     ends = np.concatenate(([0], np.cumsum(of_each)))
-    return binary(items.buffers()[2] or b"", value_offsets(items)[ends], None)
+    return binary(items.buffers()[2] or b"", value_buffers(items)[0][ends], None)
 
 
 def flat(column: pa.Array) -> pa.BinaryArray:

@@ -15,7 +15,6 @@ import pyarrow as pa
 from windrow.ingest.sinks.kafka.header_values import header_texts
 from windrow.ingest.sinks.kafka.registry_serializer import Misfit, RegistrySerializer
 from windrow.ingest.sinks.kit import (
-    OUTSIDE_CALENDAR,
     concat_texts,
     find_outside_calendar,
     json_texts,
@@ -69,8 +68,7 @@ def without_text(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool
         for name in columns
         if not (numbers and pa.types.is_timestamp(batch[name].type))
     }
-    found = find_outside_calendar(texts)
-    return None if found is None else (found[0], f"column {found[1]} {OUTSIDE_CALENDAR}")
+    return find_outside_calendar(texts)
 
 
 Serializer = PlainSerializer | RegistrySerializer

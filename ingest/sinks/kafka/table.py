@@ -16,6 +16,7 @@ from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.metadata_types import refuse_wrong
 from windrow.ingest.settings.secrets import Secret
+from windrow.ingest.sinks.kafka.control_records import ControlState
 from windrow.ingest.sinks.kafka.control_topic import ControlTopic
 from windrow.ingest.sinks.kafka.encoder import ORIGIN, MessageEncoder, further_headers
 from windrow.ingest.sinks.kafka.options import KafkaOptions
@@ -24,7 +25,7 @@ from windrow.ingest.sinks.kafka.serializers import with_columns
 from windrow.ingest.sinks.kafka.stage import StagedMessageFiles
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 from windrow.ingest.sinks.kafka.transactions import TransactionalIds
-from windrow.ingest.sinks.kit import ReceiptState, ReceiptTable, RowLayout
+from windrow.ingest.sinks.kit import ReceiptTable, RowLayout
 
 
 class ClusterConnection(msgspec.Struct, frozen=True):
@@ -122,7 +123,7 @@ class KafkaTable(ReceiptTable):
             _addresses(self.connection.servers)
         )
 
-    def reading(self) -> AbstractContextManager[ReceiptState | None]:
+    def reading(self) -> AbstractContextManager[ControlState | None]:
         control = self.control.read()
         return nullcontext(None if control is None or control.is_new else control)
 

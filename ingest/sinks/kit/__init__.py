@@ -12,7 +12,6 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from windrow.ingest.crashpoints import crash_point as crash_point
-    from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR as OUTSIDE_CALENDAR
     from windrow.ingest.schema.calendar import find_outside_calendar as find_outside_calendar
     from windrow.ingest.schema.checksum import checksum as checksum
     from windrow.ingest.schema.checksum import checksum_text as checksum_text
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kind import Version as Version
     from windrow.ingest.sinks.kind import delta_dead_letters as delta_dead_letters
     from windrow.ingest.sinks.kind import key_conflicts as key_conflicts
-    from windrow.ingest.sinks.kind import without_secret as without_secret
     from windrow.ingest.sinks.kit.columns.json_columns import JsonEncoder as JsonEncoder
     from windrow.ingest.sinks.kit.columns.json_columns import json_texts as json_texts
     from windrow.ingest.sinks.kit.columns.json_columns import parse_json as parse_json
@@ -41,14 +39,8 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.columns.merging import MergeCounts as MergeCounts
     from windrow.ingest.sinks.kit.columns.merging import refuse_unmergeable as refuse_unmergeable
     from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution as Evolution
-    from windrow.ingest.sinks.kit.columns.schema_evolution import add_new_columns as add_new_columns
     from windrow.ingest.sinks.kit.columns.schema_evolution import allowed_changes as allowed_changes
-    from windrow.ingest.sinks.kit.columns.schema_evolution import plan_evolution as plan_evolution
-    from windrow.ingest.sinks.kit.columns.schema_evolution import (
-        refuse_unusable_files as refuse_unusable_files,
-    )
     from windrow.ingest.sinks.kit.columns.sql_names import quote_identifier as quote_identifier
-    from windrow.ingest.sinks.kit.columns.table_columns import file_schema as file_schema
     from windrow.ingest.sinks.kit.columns.table_columns import fit_columns as fit_columns
     from windrow.ingest.sinks.kit.columns.table_columns import is_scalar as is_scalar
     from windrow.ingest.sinks.kit.columns.table_columns import (
@@ -56,15 +48,13 @@ if TYPE_CHECKING:
     )
     from windrow.ingest.sinks.kit.columns.table_columns import table_schema as table_schema
     from windrow.ingest.sinks.kit.columns.text_concat import concat_texts as concat_texts
-    from windrow.ingest.sinks.kit.columns.text_concat import value_bytes as value_bytes
-    from windrow.ingest.sinks.kit.columns.text_concat import value_offsets as value_offsets
+    from windrow.ingest.sinks.kit.columns.text_concat import value_buffers as value_buffers
     from windrow.ingest.sinks.kit.commit.commit_loop import run_commit_loop as run_commit_loop
     from windrow.ingest.sinks.kit.commit.commit_loop import table_gone_error as table_gone_error
     from windrow.ingest.sinks.kit.commit.conflicts import already_committed as already_committed
     from windrow.ingest.sinks.kit.commit.conflicts import refuse_gap as refuse_gap
     from windrow.ingest.sinks.kit.commit.conflicts import refuse_overlap as refuse_overlap
     from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable as DeadLetterTable
-    from windrow.ingest.sinks.kit.commit.dead_letter_table import window_of_note as window_of_note
     from windrow.ingest.sinks.kit.commit.pages import Page as Page
     from windrow.ingest.sinks.kit.commit.pages import PagedState as PagedState
     from windrow.ingest.sinks.kit.commit.pages import PageFiles as PageFiles
@@ -74,7 +64,6 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.commit.stored_receipts import receipt_digest as receipt_digest
     from windrow.ingest.sinks.kit.commit.table_store import Answer as Answer
     from windrow.ingest.sinks.kit.commit.table_store import Conflict as Conflict
-    from windrow.ingest.sinks.kit.commit.table_store import ReceiptState as ReceiptState
     from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt as StoredReceipt
     from windrow.ingest.sinks.kit.commit.table_store import TableChange as TableChange
     from windrow.ingest.sinks.kit.commit.table_store import Unanswered as Unanswered
@@ -91,7 +80,6 @@ if TYPE_CHECKING:
     from windrow.ingest.sinks.kit.files.file_stager import RowLayout as RowLayout
     from windrow.ingest.sinks.kit.files.file_stager import TextStager as TextStager
     from windrow.ingest.sinks.kit.files.filesystem import Place as Place
-    from windrow.ingest.sinks.kit.files.filesystem import fsync_path as fsync_path
     from windrow.ingest.sinks.kit.files.parquet_files import ParquetRowWriter as ParquetRowWriter
     from windrow.ingest.sinks.kit.files.parquet_files import (
         explain_file_errors as explain_file_errors,
@@ -109,6 +97,7 @@ if TYPE_CHECKING:
     from windrow.ingest.waiting import waiting_for as waiting_for
 
 _NAMES = {
+    "schema.metadata_types": ("names_beyond_spark",),
     "sinks.kind": (
         "Evolve",
         "KeyColumns",
@@ -120,20 +109,15 @@ _NAMES = {
         "Version",
         "delta_dead_letters",
         "key_conflicts",
-        "without_secret",
     ),
     "crashpoints": ("crash_point",),
-    "schema.calendar": (
-        "OUTSIDE_CALENDAR",
-        "find_outside_calendar",
-    ),
+    "schema.calendar": ("find_outside_calendar",),
     "schema.checksum": (
         "checksum",
         "checksum_text",
         "hash_rows",
     ),
     "schema.messages": ("last_values",),
-    "schema.metadata_types": ("names_beyond_spark",),
     "schema.primary_key": (
         "BUCKET",
         "PrimaryKey",
@@ -154,14 +138,10 @@ _NAMES = {
     ),
     "sinks.kit.columns.schema_evolution": (
         "Evolution",
-        "add_new_columns",
         "allowed_changes",
-        "plan_evolution",
-        "refuse_unusable_files",
     ),
     "sinks.kit.columns.sql_names": ("quote_identifier",),
     "sinks.kit.columns.table_columns": (
-        "file_schema",
         "fit_columns",
         "is_scalar",
         "refuse_unstorable",
@@ -169,8 +149,7 @@ _NAMES = {
     ),
     "sinks.kit.columns.text_concat": (
         "concat_texts",
-        "value_bytes",
-        "value_offsets",
+        "value_buffers",
     ),
     "sinks.kit.commit.commit_loop": (
         "run_commit_loop",
@@ -181,10 +160,7 @@ _NAMES = {
         "refuse_gap",
         "refuse_overlap",
     ),
-    "sinks.kit.commit.dead_letter_table": (
-        "DeadLetterTable",
-        "window_of_note",
-    ),
+    "sinks.kit.commit.dead_letter_table": ("DeadLetterTable",),
     "sinks.kit.commit.pages": (
         "Page",
         "PageFiles",
@@ -199,7 +175,6 @@ _NAMES = {
     "sinks.kit.commit.table_store": (
         "Answer",
         "Conflict",
-        "ReceiptState",
         "StoredReceipt",
         "TableChange",
         "Unanswered",
@@ -220,10 +195,7 @@ _NAMES = {
         "RowLayout",
         "TextStager",
     ),
-    "sinks.kit.files.filesystem": (
-        "Place",
-        "fsync_path",
-    ),
+    "sinks.kit.files.filesystem": ("Place",),
     "sinks.kit.files.parquet_files": (
         "ParquetRowWriter",
         "explain_file_errors",

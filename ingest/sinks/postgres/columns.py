@@ -17,7 +17,6 @@ from windrow.ingest.sinks.kit import (
     Evolve,
     MergeColumns,
     hash_rows,
-    plan_evolution,
     refuse_unstorable,
 )
 from windrow.ingest.sinks.postgres.names import name_problems
@@ -95,7 +94,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 
 def evolution_of(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> Evolution:
     """Works out how a table takes rows with the wanted columns (`schema_evolution`)."""
-    return plan_evolution(current, wanted, evolve, shape)
+    return Evolution.planned(current, wanted, evolve, shape)
 
 
 def shape(field: pa.Field) -> str:

@@ -19,7 +19,7 @@ from psycopg import sql
 
 from windrow.ingest.errors import SchemaChangedError, SpecError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.sinks.kit import Evolve, allowed_changes, refuse_unusable_files
+from windrow.ingest.sinks.kit import Evolve, allowed_changes
 from windrow.ingest.sinks.postgres.catalog import (
     FORM,
     TABLES,
@@ -221,7 +221,7 @@ def change_columns(table: BoundTable, wanted: WantedTable) -> pa.Schema:
     become = evolution_of(current, wanted.schema, wanted.evolve)
     there = column_problems(table.catalog_columns, _there(table, wanted))
     problems = [*key_difference(current, wanted.schema), *become.problems, *there]
-    refuse_unusable_files(str(table.place), problems)
+    become.refuse_files(str(table.place), problems)
     if not (become.added or become.altered):
         return become.columns
     add = sql.SQL("ADD COLUMN IF NOT EXISTS {} {}")  # another client may have added it before

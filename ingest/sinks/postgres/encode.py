@@ -36,13 +36,11 @@ from psycopg.pq import Format
 from psycopg.types.json import set_json_loads
 
 from windrow.ingest.sinks.kit import (
-    OUTSIDE_CALENDAR,
     JsonEncoder,
     concat_texts,
     find_outside_calendar,
     json_texts,
-    value_bytes,
-    value_offsets,
+    value_buffers,
 )
 from windrow.ingest.sinks.postgres.columns import JSON, column_type
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
@@ -96,7 +94,8 @@ _ENCODER = JsonEncoder(_leaf, _with_nul)
 
 def _hexadecimal(array: pa.Array) -> pa.Array:
     """Encodes bytes as strings that PostgreSQL reads as bytes, a whole column at once."""
-    ends, digits = value_offsets(array).astype(np.int64), value_bytes(array).data.hex().encode()
+    offsets, octets = value_buffers(array)
+    ends, digits = offsets.astype(np.int64), octets.data.hex().encode()
     valid = array.is_valid().buffers()[1] if array.null_count else None
     places = [valid, pa.py_buffer((ends - ends[0]) * 2), pa.py_buffer(digits)]
     return concat_texts(r'"\\x', pa.Array.from_buffers(_TEXT, len(array), places), '"')
@@ -184,40 +183,41 @@ def unstorable(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], str] | Non
     """Finds the first column with values that it can't hold: their rows, ascending, and why."""
     return next(
         (
-            (rows, f"column {name} {what}")
+            found
             for name, array in zip(batch.schema.names, batch.columns, strict=True)
-            for rows, what in _unstorable(array)
+            for found in _unstorable(name, array)
         ),
         None,
     )
 
 
-def _unstorable(array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
+def _unstorable(name: str, array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
     """Yields the rows with values that the column can't hold, and the problem."""
     kind = array.type
     if column_type(kind) == JSON:
-        without = find_outside_calendar({"": array})
+        without = find_outside_calendar({name: array})
         if without is not None:
-            yield without[0], OUTSIDE_CALENDAR
+            yield without
     elif pa.types.is_list(kind):
-        for elements, what in _unstorable(array.flatten()):
+        for elements, what in _unstorable(name, array.flatten()):
             yield np.unique(pc.list_parent_indices(array).take(pa.array(elements)).to_numpy()), what
     elif pa.types.is_string(kind):
         # a look at all bytes at once is far cheaper than one at each text
-        if (value_bytes(array) == 0).any():
+        if (value_buffers(array)[1] == 0).any():
             yield from _rows(
                 pc.match_substring(array, "\0"),
-                "holds the character NUL, which no text of PostgreSQL can hold",
+                f"column {name} holds the character NUL, which no text of PostgreSQL can hold",
             )
     elif pa.types.is_date32(kind):
         days = array.view(pa.int32())
         yield from _rows(
             pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY)),
-            "is a date outside PostgreSQL's calendar",
+            f"column {name} is a date outside PostgreSQL's calendar",
         )
     elif pa.types.is_timestamp(kind):
         yield from _rows(
-            pc.less(array.view(pa.int64()), _FIRST_MICRO), "is a time outside PostgreSQL's calendar"
+            pc.less(array.view(pa.int64()), _FIRST_MICRO),
+            f"column {name} is a time outside PostgreSQL's calendar",
         )
 
 

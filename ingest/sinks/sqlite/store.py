@@ -28,6 +28,7 @@ from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.kit import (
     DATA_FOLDER,
     Answer,
+    Evolution,
     GrowingFile,
     Layout,
     ParquetRowWriter,
@@ -40,7 +41,6 @@ from windrow.ingest.sinks.kit import (
     TextStager,
     Unanswered,
     Written,
-    add_new_columns,
     lock_holder,
     quote_identifier,
     read_batches,
@@ -423,7 +423,7 @@ class SqliteState:
         """Returns None: SQLite would have to count the rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        return add_new_columns(self._columns, columns, self._store.place).changes
+        return Evolution.adding(self._columns, columns, self._store.place).changes
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
@@ -496,7 +496,7 @@ class SqliteState:
             self._database.execute("COMMIT")
 
     def _take_columns(self, columns: pa.Schema) -> None:
-        after = add_new_columns(self._columns, columns, self._store.place).columns
+        after = Evolution.adding(self._columns, columns, self._store.place).columns
         for field in list(after)[len(self._columns) :]:
             self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_defined(field)}")
         content = after.serialize().to_pybytes()

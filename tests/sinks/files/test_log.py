@@ -28,7 +28,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.manifest import path_of
-from windrow.ingest.sinks.kit.columns.schema_evolution import add_new_columns
+from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution
 from windrow.ingest.sinks.kit.commit import pages
 from windrow.ingest.sinks.kit.files import put_if_absent
 from windrow.ingest.sinks.kit.files.filesystem import Place
@@ -264,13 +264,13 @@ def test_columns_only_grow(table: pa.Schema, wanted: pa.Schema) -> None:
     ones; what is new may be null.
     """
     try:
-        after = add_new_columns(table, wanted, "t").columns
+        after = Evolution.adding(table, wanted, "t").columns
     except SchemaChangedError:
         return
     assert list(after)[: len(table)] == list(table)
     assert {*after} == {*table} | {*wanted}
     assert all(field.nullable for field in list(after)[len(table) :])
-    assert not add_new_columns(after, wanted, "t").changes
+    assert not Evolution.adding(after, wanted, "t").changes
 
 
 def struct(**fields: pa.DataType) -> pa.StructType:
@@ -310,7 +310,7 @@ def test_a_nested_change_is_told_by_its_place(
 ) -> None:
     """The path inside the column, and the two types there."""
     with pytest.raises(SchemaChangedError) as refused:
-        add_new_columns(pa.schema([("x", there)]), pa.schema([("x", here)]), "t")
+        Evolution.adding(pa.schema([("x", there)]), pa.schema([("x", here)]), "t")
     assert refused.value.what == f"the columns of the table t are not the schema's: {said}"
 
 

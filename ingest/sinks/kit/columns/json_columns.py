@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.kit.columns.text_concat import TEXT, concat_texts, instants, value_bytes
+from windrow.ingest.sinks.kit.columns.text_concat import TEXT, concat_texts, instants, value_buffers
 
 _ESCAPED = r'["\\\x00-\x1f]'
 _BLANK, _QUOTE, _BACKSLASH = b' "\\'
@@ -41,7 +41,7 @@ def _quoted_texts(column: pa.Array) -> pa.Array:
 
 def _may_be_odd(column: pa.Array) -> bool:
     """Returns whether any byte has to be escaped: far cheaper than a look at each text."""
-    octets = value_bytes(column)
+    octets = value_buffers(column)[1]
     return bool((octets < _BLANK).any() or (octets == _QUOTE).any() or (octets == _BACKSLASH).any())
 
 

@@ -70,76 +70,97 @@ class Evolution:
         ]
         return list(dict.fromkeys([*self.problems, *missing, *narrower]))
 
+    @classmethod
+    def planned(
+        cls,
+        table: pa.Schema,
+        wanted: pa.Schema,
+        evolve: Evolve,
+        shape: Shape,
+        refused: Mapping[str, str] | None = None,
+    ) -> Evolution:
+        """Works out how a table takes rows with the wanted columns.
 
-def plan_evolution(
-    table: pa.Schema,
-    wanted: pa.Schema,
-    evolve: Evolve,
-    shape: Shape,
-    refused: Mapping[str, str] | None = None,
-) -> Evolution:
-    """Works out how a table takes rows with the wanted columns.
+        Columns that the rows lack are null in them, and columns that the table has in a wider type
+        are widened in them. The order of columns doesn't count.
 
-    Columns that the rows lack are null in them, and columns that the table has in a wider type
-    are widened in them. The order of columns doesn't count.
-
-    Args:
-        table: its columns.
-        wanted: the columns of the rows.
-        evolve: what may become of the table's columns.
-        shape: a column's type as the table's format calls it.
-        refused: columns that can't be added to this table, with the reason.
-    """
-    there, here, refused = {f.name: f for f in table}, {f.name: f for f in wanted}, refused or {}
-    shared = {
-        name: _common(f, here[name], evolve, shape) for name, f in there.items() if name in here
-    }
-    new = [f for f in wanted if f.name not in there]
-    after = [shared.get(f.name) or f for f in table]
-    problems = [_refused(f, evolve, shape, refused.get(f.name)) for f in new]
-    problems += [_missing(f, shape) for f in table if f.name not in here and not f.nullable]
-    problems += [_differs(there[n], here[n], shape) for n, f in shared.items() if f is None]
-    added = [f for f in new if f.nullable]
-    changes = [f"{f.name} ({shape(f)})" for f in added]
-    changes += [
-        f"{f.name} ({shape(there[f.name])} to {shape(f)})"
-        for f in after
-        if shape(f) != shape(there[f.name])
-    ]
-    columns = pa.schema([*after, *added], table.metadata)
-    return Evolution(table, wanted, columns, tuple(changes), tuple(filter(None, problems)), shape)
-
-
-def add_new_columns(
-    table: pa.Schema, wanted: pa.Schema, where: str, *, by_position: bool = False
-) -> Evolution:
-    """Works out the columns of a table that takes new nullable columns and no other change.
-
-    Rows of an older schema may lack nullable columns of the table.
-
-    Args:
-        table: its columns.
-        wanted: the columns of the rows.
-        where: the table's place.
-        by_position: whether readers use a column's position, as in CSV, so that none may be added
-            or missing.
-
-    Raises:
-        SchemaChangedError: names every other difference.
-    """
-    reasons = {f.name: f"new ({described(f)}), in a table of CSV files" for f in wanted}
-    become = plan_evolution(
-        table, wanted, "add_columns", described, reasons if by_position else None
-    )
-    problems = become.differences if by_position else become.problems
-    if problems:
-        raise SchemaChangedError(
-            f"the columns of the table {where} are not the schema's: {'; '.join(problems)}",
-            "setup",
-            "Nothing was written. Set the schema back, or begin a pipeline with another id and"
-            " table.",
+        Args:
+            table: its columns.
+            wanted: the columns of the rows.
+            evolve: what may become of the table's columns.
+            shape: a column's type as the table's format calls it.
+            refused: columns that can't be added to this table, with the reason.
+        """
+        there, here, refused = (
+            {f.name: f for f in table},
+            {f.name: f for f in wanted},
+            refused or {},
         )
-    return become
+        shared = {
+            name: _common(f, here[name], evolve, shape) for name, f in there.items() if name in here
+        }
+        new = [f for f in wanted if f.name not in there]
+        after = [shared.get(f.name) or f for f in table]
+        problems = [_refused(f, evolve, shape, refused.get(f.name)) for f in new]
+        problems += [_missing(f, shape) for f in table if f.name not in here and not f.nullable]
+        problems += [_differs(there[n], here[n], shape) for n, f in shared.items() if f is None]
+        added = [f for f in new if f.nullable]
+        changes = [f"{f.name} ({shape(f)})" for f in added]
+        changes += [
+            f"{f.name} ({shape(there[f.name])} to {shape(f)})"
+            for f in after
+            if shape(f) != shape(there[f.name])
+        ]
+        columns = pa.schema([*after, *added], table.metadata)
+        return cls(table, wanted, columns, tuple(changes), tuple(filter(None, problems)), shape)
+
+    @classmethod
+    def adding(
+        cls, table: pa.Schema, wanted: pa.Schema, where: str, *, by_position: bool = False
+    ) -> Evolution:
+        """Works out the columns of a table that takes new nullable columns and no other change.
+
+        Rows of an older schema may lack nullable columns of the table.
+
+        Args:
+            table: its columns.
+            wanted: the columns of the rows.
+            where: the table's place.
+            by_position: whether readers use a column's position, as in CSV, so that none may be
+                added or missing.
+
+        Raises:
+            SchemaChangedError: names every other difference.
+        """
+        reasons = {f.name: f"new ({described(f)}), in a table of CSV files" for f in wanted}
+        become = cls.planned(
+            table, wanted, "add_columns", described, reasons if by_position else None
+        )
+        problems = become.differences if by_position else become.problems
+        if problems:
+            raise SchemaChangedError(
+                f"the columns of the table {where} are not the schema's: {'; '.join(problems)}",
+                "setup",
+                "Nothing was written. Set the schema back, or begin a pipeline with another id and"
+                " table.",
+            )
+        return become
+
+    def refuse_files(self, where: str, problems: Sequence[str] | None = None) -> None:
+        """Refuses staged files that the table, as it is at the commit, can't take.
+
+        Args:
+            where: the table's place.
+            problems: why it can't; None: those of this change.
+
+        Raises:
+            SchemaChangedError: there are problems.
+        """
+        found = self.problems if problems is None else problems
+        if found:
+            what = f"the staged files don't fit the table {where} any more: {'; '.join(found)}"
+            do = "Nothing was committed. The table was changed or made anew meanwhile: run the"
+            raise SchemaChangedError(what, "commit", f"{do} window again.")
 
 
 def allowed_changes(
@@ -175,18 +196,6 @@ def allowed_changes(
             " or begin a pipeline with another id and table."
         )
     raise SchemaChangedError(what, "setup", f"{do}{more}")
-
-
-def refuse_unusable_files(where: str, problems: Sequence[str]) -> None:
-    """Refuses staged files that the table, as it is at the commit, can't take.
-
-    Raises:
-        SchemaChangedError: there are problems.
-    """
-    if problems:
-        what = f"the staged files don't fit the table {where} any more: {'; '.join(problems)}"
-        do = "Nothing was committed. The table was changed or made anew meanwhile: run the window"
-        raise SchemaChangedError(what, "commit", f"{do} again.")
 
 
 def _refused(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) -> str:

@@ -63,7 +63,7 @@ def instants(micros: npt.NDArray[np.int64], before: str, behind: str) -> pa.Arra
     )
 
 
-def value_offsets(column: pa.Array) -> npt.NDArray[Any]:
+def _value_offsets(column: pa.Array) -> npt.NDArray[Any]:
     """The offsets of a column of text or bytes: 32 or 64 bits each."""
     width = np.dtype(
         np.int64
@@ -78,10 +78,13 @@ def value_offsets(column: pa.Array) -> npt.NDArray[Any]:
     return found
 
 
-def value_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes of all values of a column of text or bytes, also those under a null."""
-    ends, data = value_offsets(column), column.buffers()[2]
-    return (
+def value_buffers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """The offsets of a column of text or bytes, and the bytes of all values.
+
+    Offsets have 32 or 64 bits each. Bytes under a null are among them.
+    """
+    ends, data = _value_offsets(column), column.buffers()[2]
+    return ends, (
         np.empty(0, np.uint8)
         if data is None
         else np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])]
@@ -90,7 +93,7 @@ def value_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
 
 def _row_of(column: pa.Array) -> tuple[tuple[int, int, int], int]:
     """A column's row in the table of parts (`joining_pass`), and its number of bytes."""
-    ends, data = value_offsets(column), column.buffers()[2]
+    ends, data = _value_offsets(column), column.buffers()[2]
     row = 0 if data is None else data.address, ends.ctypes.data, ends.itemsize
     return row, int(ends[-1]) - int(ends[0])
 

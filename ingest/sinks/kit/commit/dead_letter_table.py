@@ -129,12 +129,21 @@ class DeadLetterTable:
         if self.store.staged is not None:
             self.store.staged.remove_consumed(committables)
 
+    @staticmethod
+    def window_of_note(name: str, kind: NoteKind) -> tuple[str, str] | None:
+        """The window's key and the attempt in a note's name; None of a note of another kind."""
+        try:
+            said, key, _, attempt = msgspec.json.decode(name, type=tuple[str, str, str, str])
+        except msgspec.DecodeError:
+            return None
+        return (key, attempt) if said == kind else None
+
     def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
         with self.store.reading() as state:
             notes = {} if state is None else dict(state.notes())
         newest: dict[str, str] = {}
         for name, _ in sorted(notes.items(), key=lambda one: one[1]):
-            said = window_of_note(name, "dead")
+            said = self.window_of_note(name, "dead")
             if said is not None and wanted(said[0]):
                 newest[said[0]] = said[1]
         return newest
@@ -187,12 +196,3 @@ def note(kind: NoteKind, window: Window, attempt: str) -> str:
 
 def _name(kind: NoteKind, *of: str) -> str:
     return msgspec.json.encode([kind, *of]).decode()
-
-
-def window_of_note(name: str, kind: NoteKind) -> tuple[str, str] | None:
-    """The window's key and the attempt in a note's name; None of a note of another kind."""
-    try:
-        said, key, _, attempt = msgspec.json.decode(name, type=tuple[str, str, str, str])
-    except msgspec.DecodeError:
-        return None
-    return (key, attempt) if said == kind else None

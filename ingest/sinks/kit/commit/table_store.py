@@ -111,6 +111,7 @@ class Unanswered(msgspec.Struct, frozen=True):
 
 
 Answer = Written | Conflict | Unanswered
+"""What became of a put, as far as its store knows."""
 
 
 class ReceiptState(Protocol):

@@ -22,7 +22,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staging
 from windrow.ingest.ports.dead_letters import REASONS
-from windrow.ingest.schema.calendar import OUTSIDE_CALENDAR, find_outside_calendar
+from windrow.ingest.schema.calendar import find_outside_calendar
 from windrow.ingest.schema.checksum import checksum, checksum_text
 from windrow.ingest.schema.metadata_arrays import columns, dead_columns, in_files
 from windrow.ingest.sinks.kit.columns.table_columns import DEAD_FILE, file_schema
@@ -107,6 +107,7 @@ class DeadLetterLayout(msgspec.Struct, frozen=True):
 
 
 Layout = RowLayout | DeadLetterLayout
+"""The columns of what a task stages: rows, or dead letters."""
 
 
 @contextmanager
@@ -299,8 +300,7 @@ class TextStager(FileStager[File]):
                 "Nothing was committed. Refuse such values by a rule of the schema, or have a"
                 " transform change them."
             )
-            rows, name = found
-            raise self._unstorable(f"column {name} {OUTSIDE_CALENDAR}", do, messages, rows.tolist())
+            raise self._unstorable(found[1], do, messages, found[0].tolist())
         return batch
 
 

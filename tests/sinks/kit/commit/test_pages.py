@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from windrow.ingest.errors import DamagedError, SpecError
 from windrow.ingest.model.plan import Covered
+from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.kit.commit.pages import (
     PageFiles,
     PageLine,
@@ -68,7 +69,9 @@ def test_a_newer_line_counts_and_comes_last(tmp_path: Path) -> None:
             7,
             None,
         )
-        assert pages.named({"w3", "none"}) == {"w3": (newer, 20)}
+        (lost,) = pages.receipts(folder, {"w3", "none"})
+        assert isinstance(lost, Unreadable)
+        assert "window w3 is committed (generation 1)" in lost.what
 
 
 def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""The face of the kit that kinds of sinks are made of: its names, and what tells of them."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+from windrow.ingest.sinks import kit
+
+ROOT = Path(__file__).parents[2]
+MOST = 80
+"""How many names an author may have to learn."""
+
+
+def typed() -> dict[str, str]:
+    """The names that type checkers see, each with its module."""
+    return {
+        alias.name: str(node.module)
+        for node in ast.walk(ast.parse((ROOT / "ingest/sinks/kit/__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module != "importlib"
+        for alias in node.names
+    }
+
+
+def is_told(name: str, module: str) -> bool:
+    """Returns whether a name has a docstring, or a text behind its assignment."""
+    path = ROOT / f"{module.removeprefix('windrow.').replace('.', '/')}.py"
+    body = ast.parse(path.read_text()).body
+    for node, behind in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            return ast.get_docstring(node) is not None
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant)
+    return False
+
+
+def test_type_checkers_see_what_runs() -> None:
+    """Each name is typed as the very thing that it is loaded as, and no name is there twice."""
+    assert sorted(typed()) == sorted(kit.__all__)
+    for name, module in typed().items():
+        assert getattr(kit, name) is getattr(import_module(module), name)
+
+
+def test_each_name_tells_what_it_is() -> None:
+    """An author finds, where a name is defined, what it is for."""
+    assert [name for name, module in typed().items() if not is_told(name, module)] == []
+
+
+def test_the_names_are_few() -> None:
+    """Who writes a kind can learn the face: what one kind alone needs lies in its folder."""
+    assert len(kit.__all__) <= MOST
