@@ -29,6 +29,7 @@ from tests.registry.server import RegistryServer
 from windrow.ingest import assemble as assembly
 from windrow.ingest.assemble import assemble
 from windrow.ingest.cli.main import app
+from windrow.ingest.errors import counted
 from windrow.ingest.testing.engine import LocalEngine
 
 pytestmark = pytest.mark.broker
@@ -313,7 +314,7 @@ def test_what_is_inferred_runs_as_it_is(
     made = typed("infer", topic, "new", "--bootstrap", kafka, *registry, *case.arguments)
     assert f"of format {case.format}," in made.stdout
     assert (
-        f"Of {len(case.messages)} sampled messages of {topic} {len(case.messages)} fit."
+        f"Of {counted(len(case.messages), 'sampled message')} of {topic} {len(case.messages)} fit."
         in made.stdout
     )
     commands = [
