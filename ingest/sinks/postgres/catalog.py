@@ -336,7 +336,7 @@ class BoundTable:
             "INSERT INTO {receipts} (target, window_key, generation, version, receipt, sha256)"
             " VALUES (%s, %s, %s, %s, %s, %s)"
         )
-        proof = receipt_digest(receipt, text, generation)
+        proof = receipt_digest(key, receipt, text, generation)
         values = [self.target.id, key, generation, self.version + 1, text, proof]
         self.connection.execute(self.place.query(put), values)
 
@@ -348,7 +348,7 @@ class BoundTable:
         """
         receipt = from_json(text, Receipt)
         row = next(self._receipt_rows([window.key]))
-        if row.sha256 != receipt_digest(receipt, text, receipt.generation):
+        if row.sha256 != receipt_digest(window.key, receipt, text, receipt.generation):
             row.refuse_other(receipt, _BACKUP)
         forget = "DELETE FROM {receipts} WHERE target = %s AND window_key = %s AND generation >= %s"
         newer = [self.target.id, window.key, receipt.generation]

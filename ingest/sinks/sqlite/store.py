@@ -478,7 +478,7 @@ class SqliteState:
             execute(f"{insert} INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
         execute(
             "INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?, ?)",
-            [table_id, key, self.version + 1, text, receipt_digest(receipt, text)],
+            [table_id, key, self.version + 1, text, receipt_digest(key, receipt, text)],
         )
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
@@ -486,7 +486,7 @@ class SqliteState:
         # the row may be under another window's key
         proven = self._database.execute(
             "DELETE FROM windrow_receipts WHERE id = ? AND sha256 = ?",
-            [self._table_id, receipt_digest(receipt, text)],
+            [self._table_id, receipt_digest(window.key, receipt, text)],
         )
         if not proven.rowcount:
             next(self._receipt_rows([window.key])).refuse_other(receipt, "the file")

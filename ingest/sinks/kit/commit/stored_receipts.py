@@ -171,12 +171,13 @@ class ReceiptRow(msgspec.Struct, frozen=True):
             )
 
 
-def receipt_digest(receipt: Receipt, text: str, generation: int = 0) -> bytes:
+def receipt_digest(window_key: str, receipt: Receipt, text: str, generation: int = 0) -> bytes:
     """The digest of a receipt's row: of its text, its window, its generation and its ranges.
 
-    `generation`: 0 where rows have none.
+    `window_key`: of the row; the receipt may be another window's. `generation`: 0 where rows have
+    none.
     """
-    return _row_digest(receipt.window.key, generation, _range_texts(receipt), text)
+    return _row_digest(window_key, generation, _range_texts(receipt), text)
 
 
 def _row_digest(key: str, generation: int, ranges: Sequence[str], text: str) -> bytes:
