@@ -41,7 +41,7 @@ def refuses(method: str, part: str) -> Callable[[S3World], None]:
     """The store answers 503 to such requests, until a command has ended."""
 
     def do(world: S3World) -> None:
-        world.patches.setattr(put_if_absent, "PUT_WAITS", (0.0, 0.0, 0.0))
+        world.patches.setattr(put_if_absent.PutIfAbsent, "waits", (0.0, 0.0, 0.0))
         world.server.fail("slow_down", method, part, times=10_000)
 
     return do

@@ -94,7 +94,6 @@ class FilesStore:
 
     capabilities = Capabilities()
     primary_key = None
-    waits = (0.2, 1.0, 3.0)
 
     def __init__(
         self,
@@ -110,6 +109,10 @@ class FilesStore:
         self.puts = put_if_absent(self.files)
         self.pages = PageFiles(self.place, FilesPage, _LOST_PAGE)
         self._seen: Entry | None = None
+
+    @property
+    def waits(self) -> Sequence[float]:
+        return self.puts.waits
 
     def is_at(self, identity: str) -> bool:
         return self.files.is_same_table(Place(identity.removeprefix(_KIND)))

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A prepared sink, with four manifests to a folder."""
     monkeypatch.setattr(manifest, "PER_FOLDER", 4)
-    monkeypatch.setattr(put_if_absent, "PUT_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(put_if_absent.PutIfAbsent, "waits", (0.0, 0.0))
     made = FilesBoth(str(tmp_path / "orders"), ROWS)
     made.prepare()
     return made

@@ -14,16 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
 from windrow.ingest.sinks.kit.files.filesystem import Place
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
-
-PUT_WAITS = (0.2, 1.0, 3.0)
-"""The seconds before each further try after a put that wasn't answered."""
 
 _S3 = "s3://"
 _TRIALS = "_windrow/trials"
@@ -38,10 +35,13 @@ _STORES = (
 
 
 class PutIfAbsent(ABC):
-    """Puts files under names that aren't taken. `uri`: the place that they are below."""
+    """Puts files under names that aren't taken, below a place."""
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    waits: ClassVar = (0.2, 1.0, 3.0)
+    """The seconds before each further try after a put that wasn't answered."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
 
     @abstractmethod
     def put(self, path: str, content: bytes) -> None:
@@ -69,14 +69,14 @@ class PutIfAbsent(ABC):
         Raises:
             SpecError, UnreachableError: the error of `refusal`.
         """
-        for wait in (*PUT_WAITS, None):
+        for wait in (*self.waits, None):
             try:
                 step()
             except OSError as error:
-                why = refusal(self.uri, error)
+                why = refusal(self.place, error)
                 if wait is None or isinstance(why, SpecError):
                     raise why from error
-                with Place(self.uri).waiting():
+                with self.place.waiting():
                     time.sleep(wait)
             else:
                 return
@@ -90,7 +90,7 @@ def put_if_absent(place: Place) -> PutIfAbsent:
     """
     uri = place.uri
     if uri.startswith(_S3):
-        return S3Puts(uri)
+        return S3Puts(place)
     if "://" in uri:
         scheme = uri.partition("://")[0]
         raise SpecError(
@@ -101,9 +101,9 @@ def put_if_absent(place: Place) -> PutIfAbsent:
     return HardLinks(place)
 
 
-def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
+def refusal(place: Place, error: OSError) -> SpecError | UnreachableError:
     """The error for a first put that failed: a SpecError if a person has to act."""
-    why = error.strerror or str(error)
+    uri, why = place.uri, error.strerror or str(error)
     if error.errno in _NO_PROMISE:
         return SpecError(
             f"no commit to {uri} can be exactly once: no name there can be taken only once ({why})",
@@ -117,21 +117,15 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
             "Give windrow's user the rights to get, put, list and delete below it, or set sink.path"
             " to another place.",
         )
-    return UnreachableError(
-        f"nothing can be put below {uri}: {why}", "setup", Place(uri).advice(why)
-    )
+    return UnreachableError(f"nothing can be put below {uri}: {why}", "setup", place.advice(why))
 
 
 class HardLinks(PutIfAbsent):
     """Puts on a disk: a synced draft gets its name by a hard link."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place.uri)
-        self._place = place
-
     def put(self, path: str, content: bytes) -> None:
         """Puts a file."""
-        self._place.put_new(path, content)
+        self.place.put_new(path, content)
 
     def check(self, path: str, content: bytes) -> None:
         """Does nothing: a link never ignores a taken name."""
@@ -144,15 +138,15 @@ class S3Puts(PutIfAbsent):
         SpecError: boto3 isn't installed.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, place: Place) -> None:
         if not has_s3():
             raise SpecError(
-                f"sink.path is {uri}, and boto3, which puts on a condition, is not installed",
+                f"sink.path is {place.uri}, and boto3, which puts on a condition, is not installed",
                 "spec",
                 how_to_install("s3"),
             )
-        super().__init__(uri)
-        self._bucket, _, self._prefix = uri.removeprefix(_S3).partition("/")
+        super().__init__(place)
+        self._bucket, _, self._prefix = place.uri.removeprefix(_S3).partition("/")
 
     def put(self, path: str, content: bytes) -> None:
         """Puts an object. It is sent once: a retry of the client could find its own object."""
@@ -203,7 +197,7 @@ class S3Puts(PutIfAbsent):
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            with Place(self.uri).waiting():
+            with self.place.waiting():
                 yield
         except ClientError as error:
             raise self._as_os_error(path, error) from error

@@ -9,6 +9,7 @@ from pwd import getpwuid
 from tempfile import TemporaryFile
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.sinks.kit.files.put_if_absent import S3Puts, has_s3
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -30,7 +31,7 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
         UnreachableError: a store doesn't answer.
     """
     if uri.startswith("s3://") and has_s3():
-        S3Puts(uri).try_place()
+        S3Puts(Place(uri)).try_place()
     if "://" in uri and not uri.startswith("file://"):
         return
     folder = Path(uri.removeprefix("file://"))

@@ -91,7 +91,7 @@ class TestParquet(_InStore):
 @pytest.fixture(params=[DeltaInStore, FilesInStore])
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Of each kind; nothing is waited for."""
-    monkeypatch.setattr(put_if_absent, "PUT_WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(put_if_absent.PutIfAbsent, "waits", (0.0, 0.0, 0.0))
     monkeypatch.setattr(DeltaStore, "waits", (0.0, 0.0, 0.0))
     return request.param()
 
@@ -296,5 +296,5 @@ def test_an_endpoint_with_a_password_is_not_told(monkeypatch: pytest.MonkeyPatch
     client = SimpleNamespace(put_object=put_object)
     monkeypatch.setattr("windrow.ingest.sinks.kit.files.put_if_absent.s3_client", lambda: client)
     with pytest.raises(OSError, match="EndpointConnectionError") as refused:
-        put_if_absent.S3Puts("s3://lake/orders").put("log/1", b"")
+        put_if_absent.S3Puts(Place("s3://lake/orders")).put("log/1", b"")
     assert "hunter22" not in str(refused.value)
