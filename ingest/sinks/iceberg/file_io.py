@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from windrow.ingest.sinks.kit import Place
 
 
 class SyncedFileIO(PyArrowFileIO):
@@ -37,11 +38,6 @@ class _SyncedStream(io.BufferedWriter):
     def close(self) -> None:
         """Closes the file, and syncs it and its folder."""
         if not self.closed:
-            self.flush()
-            os.fsync(self.fileno())
             super().close()
-            folder = os.open(Path(self.name).parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            path = Path(self.name)
+            Place(str(path.parent)).fsync(path.name)
