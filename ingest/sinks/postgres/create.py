@@ -220,8 +220,7 @@ def change_columns(table: BoundTable, wanted: WantedTable) -> pa.Schema:
     current, keyed = table.target.columns, wanted.keyed
     become = evolution_of(current, wanted.schema, wanted.evolve)
     there = column_problems(table.catalog_columns, _there(table, wanted))
-    problems = [*key_difference(current, wanted.schema), *become.problems, *there]
-    become.refuse_files(str(table.place), problems)
+    become.refuse_files(str(table.place), [*key_difference(current, wanted.schema), *there])
     if not (become.added or become.altered):
         return become.columns
     add = sql.SQL("ADD COLUMN IF NOT EXISTS {} {}")  # another client may have added it before

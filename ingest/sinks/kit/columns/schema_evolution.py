@@ -146,19 +146,19 @@ class Evolution:
             )
         return become
 
-    def refuse_files(self, where: str, problems: Sequence[str] | None = None) -> None:
+    def refuse_files(self, where: str, more_problems: Sequence[str] = ()) -> None:
         """Refuses staged files that the table, as it is at the commit, can't take.
 
         Args:
             where: the table's place.
-            problems: why it can't; None: those of this change.
+            more_problems: why it can't, besides the problems of this change.
 
         Raises:
             SchemaChangedError: there are problems.
         """
-        found = self.problems if problems is None else problems
-        if found:
-            what = f"the staged files don't fit the table {where} any more: {'; '.join(found)}"
+        problems = [*self.problems, *more_problems]
+        if problems:
+            what = f"the staged files don't fit the table {where} any more: {'; '.join(problems)}"
             do = "Nothing was committed. The table was changed or made anew meanwhile: run the"
             raise SchemaChangedError(what, "commit", f"{do} window again.")
 
