@@ -1,4 +1,4 @@
 """Sinks: stage on executors, then one commit of data and receipt on the driver.
 
-A folder for each kind; the modules here are for all kinds.
+A folder for each kind; what all kinds share is in `kit`.
 """

@@ -115,8 +115,8 @@ class MessageEncoder(msgspec.Struct, frozen=True):
     """Makes the messages of rows.
 
     Attributes:
-        options: the table's; the serializer of values names its columns.
-        metadata: the names of the metadata's columns.
+        options: those of the table. The serializer of values has the names of its columns.
+        metadata: the name of each metadata column in the table.
     """
 
     options: KafkaOptions

@@ -22,9 +22,7 @@ def header_texts(column: pa.Array) -> pa.Array:
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return column.cast(pa.binary())
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if kind in {pa.string(), pa.large_string(), pa.binary(), pa.large_binary()}:
         return column.cast(pa.binary())
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())

@@ -2,7 +2,7 @@
 
 A kind, windrow's own or a plugin's, imports its pieces from here. The definition of each
 name has its docstring; `docs/write-your-own.md` shows the pieces at work. A name is loaded when it
-is first used: a section of a spec loads no Arrow, and a Spark task no commit loop.
+is first used, because the section of a spec, which most commands load, needs no Arrow.
 """
 
 from importlib import import_module
@@ -97,7 +97,23 @@ if TYPE_CHECKING:
     from windrow.ingest.waiting import waiting_for as waiting_for
 
 _NAMES = {
+    "crashpoints": ("crash_point",),
+    "schema.calendar": ("find_outside_calendar",),
+    "schema.checksum": (
+        "checksum",
+        "checksum_text",
+        "hash_rows",
+    ),
+    "schema.messages": ("last_values",),
     "schema.metadata_types": ("names_beyond_spark",),
+    "schema.primary_key": (
+        "BUCKET",
+        "PrimaryKey",
+    ),
+    "schema.row_changes": (
+        "DELETED",
+        "UNAVAILABLE",
+    ),
     "sinks.kind": (
         "Evolve",
         "KeyColumns",
@@ -109,22 +125,6 @@ _NAMES = {
         "Version",
         "delta_dead_letters",
         "key_conflicts",
-    ),
-    "crashpoints": ("crash_point",),
-    "schema.calendar": ("find_outside_calendar",),
-    "schema.checksum": (
-        "checksum",
-        "checksum_text",
-        "hash_rows",
-    ),
-    "schema.messages": ("last_values",),
-    "schema.primary_key": (
-        "BUCKET",
-        "PrimaryKey",
-    ),
-    "schema.row_changes": (
-        "DELETED",
-        "UNAVAILABLE",
     ),
     "sinks.kit.columns.json_columns": (
         "JsonEncoder",

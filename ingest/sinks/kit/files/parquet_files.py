@@ -50,7 +50,7 @@ def batches_in(source: pa.NativeFile, columns: list[str] | None = None) -> Itera
 
 
 def rows_per_batch(rows: int, size: int) -> int:
-    """How many rows a batch may have to be of bounded size, where some rows have so many bytes."""
+    """The most rows of a batch of bounded size, if `rows` rows have `size` bytes together."""
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
 
 
