@@ -43,7 +43,7 @@ test-fast: setup ## half a minute: what windrow's own steps promise, without Kaf
 	@$(IN_ENV) python -m pytest $(PARALLEL) $(NOT_FAST) --hypothesis-profile=fast -m "not broker and not spark and not slow"
 
 LOWEST := .windrow/lowest
-# What the lowest versions of some warn of in others is theirs. Papers, the image and what a message costs are of the versions in the lock; Airflow has its own.
+# What the lowest versions of some warn of in others is theirs. Papers, golden files, the image and what a message costs are of the versions in the lock; Airflow has its own.
 # The writer of INT96, which only a test uses, was wrong before 1970 then.
 test-lowest: setup ## each night: the tests on the lowest versions that pyproject.toml allows, in an environment of their own
 	@$(IN_ENV) export UV_SYSTEM_CERTS="$${UV_SYSTEM_CERTS:-true}"; \
@@ -53,7 +53,7 @@ test-lowest: setup ## each night: the tests on the lowest versions that pyprojec
 	uv pip install --quiet --python $(LOWEST) --no-deps --editable .; \
 	export PATH="$$PWD/$(LOWEST)/bin:$$PATH"; windrow prepare >/dev/null; \
 	python -m pytest $(PARALLEL) --short -W ignore::DeprecationWarning -W ignore::FutureWarning \
-		$(patsubst %,--ignore=tests/%,airflow bench deploy docs mutants runner/test_cost.py shape) \
+		$(patsubst %,--ignore=tests/%,airflow bench deploy docs golden mutants runner/test_cost.py shape) \
 		--deselect 'tests/admin/test_rewritten.py::test_no_value_of_any_type_is_changed_by_another_writer[as Spark does]'
 
 soak: setup ## what is long by nature, over and over: make soak SEED=1 MINUTES=10

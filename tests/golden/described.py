@@ -1,0 +1,123 @@
+"""Classes in words that don't depend on how the code names what no other program sees."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+_WORDS = ("title", "description", "examples")
+
+
+def document(kind: Any) -> dict[str, str]:
+    """Every path in documents of a class, with its types: `windows[].end: string | integer`.
+
+    A `?` follows what may be left out, and `{}` any key.
+    """
+    (schema,), components = msgspec.json.schema_components([kind], ref_template="{name}")
+    found: dict[str, list[str]] = {}
+    for path, types in paths(whole(schema, components), ""):
+        found.setdefault(path, []).append(types)
+    return {path: " | ".join(dict.fromkeys(types)) for path, types in found.items()}
+
+
+def paths(schema: Any, path: str) -> Iterator[tuple[str, str]]:
+    choices = schema.get("anyOf", [schema])
+    simple = [choice for choice in choices if choice.get("type") not in {"object", "array"}]
+    if simple:
+        yield path, " | ".join(map(words, simple))
+    for choice in choices:
+        for name, below in choice.get("properties", {}).items():
+            mark = "" if name in choice.get("required", ()) else "?"
+            yield from paths(below, f"{path}.{name}{mark}".lstrip("."))
+        for name in ("items", "prefixItems", "additionalProperties"):
+            below = choice.get(name)
+            for each in below if isinstance(below, list) else [below]:
+                if isinstance(each, dict):
+                    yield from paths(
+                        each, path + ("{}" if name == "additionalProperties" else "[]")
+                    )
+
+
+def words(schema: Any) -> str:
+    """A type in words: the values of an enumeration, or its name with what else bounds it."""
+    if "enum" in schema:
+        return " ".join(map(repr, schema["enum"]))
+    return " ".join(str(value) for name, value in schema.items() if name != "default") or "any"
+
+
+def whole(schema: Any, components: dict[str, Any]) -> Any:
+    """A schema with its components in place of the references to them, without sentences."""
+    if isinstance(schema, list):
+        return [whole(each, components) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(name := schema.get("$ref"), str):
+        return whole(components[name.rpartition("/")[2]], components)
+    return {
+        name: {inner: whole(each, components) for inner, each in below.items()}
+        if name == "properties"
+        else whole(below, components)
+        for name, below in schema.items()
+        if name not in {*_WORDS, "$defs"} or not isinstance(below, str | dict)
+    }
+
+
+def named(value: Any) -> Any:
+    """What a public name promises: how it is made or called, its attributes and methods."""
+    if not inspect.isclass(value):
+        return signature(value) if callable(value) else repr(value)
+    own: dict[str, str] = {}
+    if not has_annotated(value):
+        own["()"] = signature(value.__init__ if issubclass(value, BaseException) else value)
+    for kind in reversed(value.__mro__):
+        if kind.__module__.partition(".")[0] != "windrow":
+            continue
+        own |= {name: str(of) for name, of in attributes(kind).items()}
+        for name, member in vars(kind).items():
+            if isinstance(member, property | cached_property):
+                own[name] = "property"
+            elif inspect.isroutine(getattr(kind, name)) and (
+                not name.startswith(("_", "test_")) or name == "__call__"
+            ):
+                own[name] = signature(getattr(kind, name))
+    return own
+
+
+def attributes(kind: type) -> dict[str, Any]:
+    """The attributes of a protocol or a section, and of any other class those of its own."""
+    return {
+        name: of
+        for name, of in vars(kind).get("__annotations__", {}).items()
+        if name[0] != "_" and (has_annotated(kind) or str(of).startswith("ClassVar"))
+    }
+
+
+def has_annotated(kind: type) -> bool:
+    """Returns whether annotations alone say what a class has: its signature would say less, or
+    what pydantic makes of them.
+    """
+    return getattr(kind, "_is_protocol", False) or issubclass(kind, BaseModel)
+
+
+def signature(function: Any) -> str:
+    """Arguments with annotations and defaults, without modules and addresses in memory."""
+    if inspect.isbuiltin(function):  # which says nothing of itself
+        return "(...)"
+    modules = r"\b(?:windrow|collections|typing|numpy|datetime|pathlib)\.(?:\w+\.)*(?=[A-Za-z])"
+    return re.sub(rf" at 0x[0-9a-f]+|{modules}", "", str(inspect.signature(function)))
+
+
+def public(module: ModuleType) -> dict[str, Any]:
+    """The classes that a module defines for others."""
+    return {
+        name: named(value)
+        for name, value in vars(module).items()
+        if name[0] != "_" and inspect.isclass(value) and value.__module__ == module.__name__
+    }
