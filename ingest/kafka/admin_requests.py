@@ -17,15 +17,15 @@ from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[a
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.allowed_properties import PLACE
 from windrow.ingest.kafka.error_codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
-from windrow.ingest.kafka.retry import (
+from windrow.ingest.kafka.shared_clients import CLIENTS, Client
+from windrow.ingest.kafka.timeouts import (
     AGAIN_SECONDS,
     ERROR_POLL_SECONDS,
     NEW_TOPIC_SECONDS,
     OTHER_BROKERS_SECONDS,
     REQUEST_SECONDS,
-    repeated,
 )
-from windrow.ingest.kafka.shared_clients import CLIENTS, Client
+from windrow.ingest.retry import growing_pauses, retry
 from windrow.ingest.waiting import waiting_for
 
 T = TypeVar("T")
@@ -164,8 +164,10 @@ class Questions:
             with waiting_for(
                 lambda: f"{self._bootstrap} to tell {what}: {self.client_error or 'no answer yet'}"
             ):
-                return repeated(
-                    lambda: self._ask_while_new(question, began), worth_another_try, self.patience
+                return retry(
+                    lambda: self._ask_while_new(question, began),
+                    worth_another_try,
+                    growing_pauses(began + self.patience),
                 )
         except TimeoutError:
             raise self.unreachable(what, topic, "no answer") from None

@@ -29,8 +29,8 @@ from windrow.ingest.kafka.error_codes import (
     UNKNOWN,
     is_truncation,
 )
-from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.kafka.shared_clients import CLIENTS
+from windrow.ingest.kafka.timeouts import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.kafka.timestamp_scan import scan, scanning
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 import confluent_kafka as ck
 
-from windrow.ingest.kafka.retry import NEW_TOPIC_SECONDS
+from windrow.ingest.kafka.timeouts import NEW_TOPIC_SECONDS
 
 
 class Consumers:

@@ -21,8 +21,8 @@ from windrow.ingest.kafka.producers import (
     ProducerError,
     ProducerMessage,
 )
-from windrow.ingest.kafka.retry import PATIENCE_SECONDS
 from windrow.ingest.kafka.shared_clients import CLIENTS
+from windrow.ingest.kafka.timeouts import PATIENCE_SECONDS
 from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.decoder import HEADER, KEY, RULES, SCHEMA, VALUE
 

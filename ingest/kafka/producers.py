@@ -22,8 +22,13 @@ from confluent_kafka import KafkaError, KafkaException
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.client_properties import scrubbed
 from windrow.ingest.kafka.error_codes import DENIED
-from windrow.ingest.kafka.retry import AGAIN_SECONDS, CALL_SECONDS, CONNECT_SECONDS, LEAVE_SECONDS
 from windrow.ingest.kafka.shared_clients import create_client
+from windrow.ingest.kafka.timeouts import (
+    AGAIN_SECONDS,
+    CALL_SECONDS,
+    CONNECT_SECONDS,
+    LEAVE_SECONDS,
+)
 
 T = TypeVar("T")
 

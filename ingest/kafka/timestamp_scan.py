@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.error_codes import END, PASSING
-from windrow.ingest.kafka.retry import IDLE_SECONDS, POLL_SECONDS
+from windrow.ingest.kafka.timeouts import IDLE_SECONDS, POLL_SECONDS
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Stamps
 

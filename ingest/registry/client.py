@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import base64
 import os
-import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, get_args
 
+from windrow.ingest.connection_errors import describe_connection_error, printable
 from windrow.ingest.errors import (
     RefusedError,
     SpecError,
@@ -56,8 +56,6 @@ _DO_COMPATIBLE = (
 )
 _LONGEST_MESSAGE = 200
 """The most characters of a registry's message in an error."""
-_LONGEST_NAME = 300
-"""The most characters of another author's name in an error."""
 _LARGEST_ID = (1 << 32) - 1
 """The largest schema id: messages have four bytes for it."""
 _LONGEST_WAIT = 2.0
@@ -327,7 +325,7 @@ class _Requests:
         # an extra, loaded where it is used
         from confluent_kafka.schema_registry import Schema
 
-        what = f"the id of the sink's schema, under subject {_printable(subject)}"
+        what = f"the id of the sink's schema, under subject {printable(subject)}"
         sent = Schema(schema, kind)
         if register:
             id_ = self._asked(lambda: self._client.register_schema(subject, sent), what)
@@ -338,7 +336,7 @@ class _Requests:
             if answer is None:
                 missing = (
                     f"The schema registry {self._registry.url} doesn't have the sink's schema under"
-                    f" subject {_printable(subject)}"
+                    f" subject {printable(subject)}"
                 )
                 raise SpecError(
                     missing,
@@ -352,7 +350,7 @@ class _Requests:
         # an extra, loaded where it is used
         from confluent_kafka.schema_registry import Schema
 
-        what = f"the compatibility of the sink's schema with subject {_printable(subject)}"
+        what = f"the compatibility of the sink's schema with subject {printable(subject)}"
         fits = self._asked(
             lambda: self._client.test_compatibility_all_versions(subject, Schema(schema, kind)),
             what,
@@ -361,7 +359,7 @@ class _Requests:
         if fits is False:
             incompatible = (
                 f"The schema registry {self._registry.url} finds that the sink's schema isn't"
-                f" compatible with subject {_printable(subject)}"
+                f" compatible with subject {printable(subject)}"
             )
             raise SpecError(incompatible, "setup", f"{_DO_COMPATIBLE} The schema is {schema}")
         if fits is not True and fits is not None:
@@ -410,7 +408,7 @@ class _Requests:
                 raise self._too_large(what)
             if key in collected:
                 continue
-            of = f"version {key[1]} of subject {_printable(key[0])}, to which {what} refers"
+            of = f"version {key[1]} of subject {printable(key[0])}, to which {what} refers"
             other = self._asked(
                 lambda key=key: self._client.get_version(*key, deleted=True), of
             ).schema
@@ -458,7 +456,7 @@ class _Requests:
         except _TimeUpError:
             raise self._no_answer(what, _TIME_UP) from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise self._no_answer(what, f"no answer ({reason_of(error)})") from None
+            raise self._no_answer(what, f"no answer ({describe_connection_error(error)})") from None
         except Exception as error:  # noqa: BLE001
             # the client failed on the answer; the error's text may quote the answer
             raise self._no_answer(what, f"an unusable answer ({type(error).__name__})") from None
@@ -507,24 +505,6 @@ class _Requests:
             "decode",
             "Find out who registered it. Nothing was committed.",
         )
-
-
-def reason_of(error: BaseException) -> str:
-    """Returns the type of an error and of its first cause.
-
-    For a certificate that isn't trusted it is the library's own reason.
-    """
-    root = error
-    while (cause := root.__cause__ or root.__context__) is not None:
-        root = cause
-    if isinstance(root, ssl.SSLCertVerificationError):
-        return f"its certificate isn't trusted: {_printable(root.verify_message)}"
-    return ", ".join(dict.fromkeys((type(error).__name__, type(root).__name__)))
-
-
-def _printable(name: str) -> str:
-    """Returns the printable characters of a name that windrow didn't choose."""
-    return "".join(c for c in name if c.isprintable())[:_LONGEST_NAME]
 
 
 def _is_unicode(text: str) -> bool:

@@ -16,6 +16,7 @@ from windrow.ingest.registry.client import Registry
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.secrets import in_folder
+from windrow.ingest.settings.tls import TlsSection, is_local
 from windrow.ingest.settings.values import (
     CountOrZero,
     Password,
@@ -26,7 +27,6 @@ from windrow.ingest.settings.values import (
     sentence,
 )
 
-_LOCAL = {"localhost", "127.0.0.1", "::1"}
 _URL = re.compile(r"https?://[^/?#@\s,]+(/[^?#@\s,]*)?")
 
 
@@ -38,35 +38,6 @@ def _url(value: str) -> str:
             "must be http://HOST:PORT or https://HOST:PORT, with a path if the registry has one"
         )
     return value.rstrip("/")
-
-
-class TlsSection(Section):
-    """The certificates of a connection by HTTPS."""
-
-    ca: Annotated[Text | None, Values("a file")] = Field(
-        default=None,
-        description=(
-            "The certificates (PEM) of the authorities to trust, instead of the system's: the"
-            " server's certificate must be signed by one of them."
-        ),
-    )
-    certificate: Annotated[Text | None, Values("a file")] = Field(
-        default=None, description="Windrow's own certificate (PEM), if the server asks for one."
-    )
-    key: Annotated[Text | None, Values("a file")] = Field(
-        default=None,
-        description="The certificate's private key (PEM), if it is in a file of its own.",
-    )
-    key_password: Password | None = Field(
-        default=None, repr=False, description="The password of the private key."
-    )
-
-    @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[SettingPath, str]]:
-        """Finds a key without its certificate."""
-        for name in ("key", "key_password"):
-            if written.get(name) is not None and written.get("certificate") is None:
-                yield (name,), "goes with certificate"
 
 
 class _RegistryAddress(Section):
@@ -158,11 +129,3 @@ def registry_at(url: str) -> Registry:
         raise SpecError(
             f"The URL of the schema registry {why}", "spec", "As in http://127.0.0.1:8081."
         ) from None
-
-
-def is_local(url: str) -> bool:
-    """Returns whether a URL leads to this machine, so that nobody else reads what is sent."""
-    try:
-        return urlsplit(url).hostname in _LOCAL
-    except ValueError:  # the URL is refused by itself
-        return False

@@ -23,7 +23,6 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka import shared_clients
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.broker import KafkaBroker, first_millisecond, topic_id_of
-from windrow.ingest.kafka.retry import repeated
 from windrow.ingest.kafka.shared_clients import Clients
 from windrow.ingest.model.boundary import TopicPartition
 
@@ -304,27 +303,3 @@ def test_a_topic_that_is_unknown_for_a_moment_is_no_silence(
     with pytest.raises(SpecError, match="no such topic"):
         patient.ask("the topic", "t", unknown)
     assert asked > 3
-
-
-@pytest.mark.parametrize(
-    ("patience", "worth", "tries"), [(60.0, True, 3), (60.0, False, 1), (0.0, True, 1)]
-)
-def test_a_question_is_repeated_while_that_is_worth_it_and_there_is_patience(
-    patience: float, worth: bool, tries: int
-) -> None:
-    """What the last try failed with is raised as it is."""
-    asked = 0
-
-    def question() -> str:
-        nonlocal asked
-        asked += 1
-        if asked < 3:
-            raise TimeoutError(asked)
-        return "it"
-
-    if tries == 3:
-        assert repeated(question, lambda _: worth, patience) == "it"
-    else:
-        with pytest.raises(TimeoutError, match="1"):
-            repeated(question, lambda _: worth, patience)
-    assert asked == tries

@@ -18,9 +18,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import httpcore2
 
+from windrow.ingest.connection_errors import describe_connection_error
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.kafka.retry import repeated
-from windrow.ingest.registry.client import reason_of
+from windrow.ingest.retry import growing_pauses, retry
 from windrow.ingest.settings.secrets import Secret, read
 
 T = TypeVar("T")
@@ -172,7 +172,7 @@ class Client:
             return again and not self._failed
 
         try:
-            return repeated(once, worth, math.inf), tries
+            return retry(once, worth, growing_pauses(math.inf)), tries
         except AgainError as failed:
             self._failed = failed.args[0]
             raise UnreachableError(
@@ -227,7 +227,7 @@ class Client:
                 "Check their names, and their values for line breaks and spaces at an end.",
             ) from None
         except (*_NETWORK, httpcore2.ProtocolError, OSError) as error:
-            raise AgainError(reason_of(error), 0) from None
+            raise AgainError(describe_connection_error(error), 0) from None
 
 
 def _asked_wait(headers: list[tuple[bytes, bytes]]) -> float:

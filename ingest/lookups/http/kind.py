@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field
 from windrow.ingest.errors import needing
 from windrow.ingest.lookups.http.request import PLACE, places
 from windrow.ingest.lookups.kind import SourceSection
-from windrow.ingest.registry.settings import TlsSection, is_local
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.secrets import FORMS, in_folder
+from windrow.ingest.settings.tls import TlsSection, is_local
 from windrow.ingest.settings.values import (
     Count,
     LeftOut,

@@ -19,8 +19,8 @@ import pyarrow as pa
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, counted
 from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
 from windrow.ingest.kafka.error_codes import END, PASSING
-from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.kafka.shared_clients import CLIENTS
+from windrow.ingest.kafka.timeouts import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Split, Window

@@ -24,8 +24,8 @@ from confluent_kafka import KafkaException
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.error_codes import END, GONE, PASSING
-from windrow.ingest.kafka.retry import LOOK_SECONDS, PATIENCE_SECONDS, POLL_SECONDS, SEEN_SECONDS
 from windrow.ingest.kafka.shared_clients import CLIENTS
+from windrow.ingest.kafka.timeouts import LOOK_SECONDS, PATIENCE_SECONDS, POLL_SECONDS, SEEN_SECONDS
 from windrow.ingest.kafka.timestamp_scan import scanning
 from windrow.ingest.sinks.kafka.control_records import ControlState
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics

@@ -37,7 +37,7 @@ from windrow.ingest.kafka.producers import (
     TransactionalProducer,
     kind_of,
 )
-from windrow.ingest.kafka.retry import IDLE_SECONDS, PATIENCE_SECONDS
+from windrow.ingest.kafka.timeouts import IDLE_SECONDS, PATIENCE_SECONDS
 from windrow.ingest.model.plan import Split
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.sinks.kafka.control_records import OffsetSpan, PublishedSplit

@@ -26,13 +26,13 @@ from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.broker import NO_TOPIC_ID
 from windrow.ingest.kafka.error_codes import LOST, UNKNOWN
-from windrow.ingest.kafka.retry import (
+from windrow.ingest.kafka.shared_clients import CLIENTS
+from windrow.ingest.kafka.timeouts import (
     LOOK_SECONDS,
     PATIENCE_SECONDS,
     SEEN_SECONDS,
     confirmed,
 )
-from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.sinks.kafka.control_records import OffsetSpan
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from windrow.ingest.errors import CutOffError
-from windrow.ingest.kafka.retry import APART_SECONDS, TIMES, confirmed
+from windrow.ingest.kafka.timeouts import APART_SECONDS, TIMES, confirmed
 from windrow.ingest.model.boundary import Label, Mark, TopicPartition, label_text
 from windrow.ingest.model.source import Source
 from windrow.ingest.ports.broker import Broker
@@ -69,7 +69,7 @@ def refuse_cut_off(broker: Broker, source: Source, label: Label, suspects: Seque
 
     Raises:
         CutOffError: names the first topic-partition, its mark and the log's end. One
-            answer is no proof: see `ingest.kafka.retry`.
+            answer is no proof: see `ingest.kafka.timeouts`.
     """
     if not suspects or source.on_loss == "skip":
         return

@@ -22,7 +22,7 @@ from windrow.ingest.errors import DataLossError, RefusedError
 from windrow.ingest.kafka.client_properties import LOG, scrubbed
 from windrow.ingest.kafka.error_codes import DENIED, END, GONE, LOST, PASSING, is_truncation
 from windrow.ingest.kafka.identity import denied, is_client_refused, unreachable
-from windrow.ingest.kafka.retry import APART_SECONDS, CONNECT_SECONDS, TIMES
+from windrow.ingest.kafka.timeouts import APART_SECONDS, CONNECT_SECONDS, TIMES
 from windrow.ingest.model.plan import Split
 from windrow.ingest.source.data_loss import REMOVED
 from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Fetching, Start

@@ -27,7 +27,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.kafka.allowed_properties import ALLOWED
 from windrow.ingest.kafka.client_properties import consumer_recipe
 from windrow.ingest.kafka.identity import IdentityCheck, refusal_of
-from windrow.ingest.kafka.retry import TIMES
+from windrow.ingest.kafka.timeouts import TIMES
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.settings.secrets import InEnvironment

@@ -1,4 +1,4 @@
-"""Timeouts, retries, and the confirmation of bad news from a cluster.
+"""Timeouts of requests to a cluster, pauses between them, and the confirmation of bad news.
 
 The caller chooses how long a request is repeated in all; the default is
 `PATIENCE_SECONDS`.
@@ -6,12 +6,9 @@ The caller chooses how long a request is repeated in all; the default is
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-T = TypeVar("T")
 C = TypeVar("C", bound=Collection[object])
 
 PATIENCE_SECONDS = 30.0
@@ -20,10 +17,10 @@ PATIENCE_SECONDS = 30.0
 REQUEST_SECONDS = 10.0
 """Timeout of one request."""
 
-AGAIN_SECONDS, MOST_SECONDS = 0.1, 2.0
-"""Pause between the first two tries of a request, and the longest one between two.
+AGAIN_SECONDS = 0.1
+"""Pause between two tries of a producer's step that librdkafka calls retriable.
 
-A step of a transaction that librdkafka calls retriable is repeated after the first.
+The same holds for a request about a topic that may be new.
 """
 
 NEW_TOPIC_SECONDS = 1.0
@@ -68,27 +65,6 @@ TIMES, APART_SECONDS = 3, 1.5
 A leader that was just elected may report a log's end too low (KAFKA-7703), and a broker
 with old metadata may report a topic as deleted.
 """
-
-
-def repeated(question: Callable[[], T], worth: Callable[[Exception], bool], patience: float) -> T:
-    """Sends a request, again while an error is worth it; returns the answer.
-
-    Args:
-        question: sends the request and waits for the answer.
-        worth: returns whether an error is worth another try.
-        patience: how long to try, in seconds; then the last error is raised.
-    """
-    deadline, wait = time.monotonic() + patience, AGAIN_SECONDS
-    while True:
-        # at random, so that many clients don't all repeat their requests at once
-        pause = wait + random.uniform(0, AGAIN_SECONDS)  # noqa: S311
-        try:
-            return question()
-        except Exception as why:
-            if not worth(why) or time.monotonic() + pause > deadline:
-                raise
-        time.sleep(pause)
-        wait = min(2 * wait, MOST_SECONDS)
 
 
 def confirmed(suspects: C, look: Callable[[C], C], pause: Callable[[float], None]) -> C:
