@@ -22,13 +22,11 @@ from windrow.assets.factory import kafka_table
 from windrow.assets.names import dead_letters_key, identifier, kafka_key, table_key
 from windrow.assets.yamlschema import as_written
 from windrow.ingest.assemble import connect
-from windrow.ingest.cli.infer import summary
-from windrow.ingest.cli.infer_arguments import SAMPLE
 from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError, WindrowError
 from windrow.ingest.infer.new_pipeline import PLACEHOLDER, infer, template
-from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest
+from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, SAMPLED_MESSAGES, PipelineRequest
 
 
 class NewPipeline(BaseModel):
@@ -84,8 +82,8 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         if options.topic is None:
             template(folder, asked, now)
         else:
-            inferred = infer(folder, asked, SAMPLE, connect, now)
-            click.echo("\n".join(summary(inferred, asked.topic)))
+            inferred = infer(folder, asked, SAMPLED_MESSAGES, connect, now)
+            click.echo("\n".join(inferred.describe(asked.topic)))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from windrow.assets.names import job_name, upstream_keys
 from windrow.assets.partitions import key_of
 from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import open_table
-from windrow.ingest.cli.render import committed_line
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
@@ -138,7 +137,7 @@ def report(place: DemoHome, specs: list[PipelineSpec], console: Console) -> bool
     if not place.is_set_up() or not all(_committed(spec) for spec in specs):
         raise SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
     for one in _committed(orders):
-        console.print(committed_line(Result(one, recovered=False)))
+        console.print(Result(one, recovered=False).describe())
     verdict = _check_orders(place, orders)
     where = WHERE.get(orders.sink.kind, "table")
     _say(

@@ -14,15 +14,12 @@ from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.peek import narrowed
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import RefusedError, SpecError, counted
-from windrow.ingest.infer.new_pipeline import DELAY, Begun, Inferred, infer, template
+from windrow.ingest.infer.new_pipeline import DELAY, Begun, infer, template
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.infer.schema_drift import check, names_schemas
 from windrow.ingest.model.boundary import instant
 from windrow.ingest.model.grid import BATCH, after
 from windrow.ingest.registry.settings import registry_at
-
-MOST_NAMED = 20
-"""Most fields that are named as left out; `--json` names all."""
 
 
 def begin_pipeline(output: Output, folder: Path, asked: PipelineRequest) -> None:
@@ -42,35 +39,9 @@ def infer_pipeline(output: Output, folder: Path, asked: PipelineRequest, most: i
     """
     output.say(f"Asking {asked.cluster or asked.bootstrap} for messages of {asked.topic}")
     inferred = infer(folder, asked, most, assemble.connect, datetime.now(UTC))
-    lines = [*summary(inferred, asked.topic), *(_next(inferred) if inferred.fit else ())]
+    lines = [*inferred.describe(asked.topic), *(_next(inferred) if inferred.fit else ())]
     output.show(inferred, *map(Text, lines))
     output.exit_code = 0 if inferred.fit else RefusedError.exit_code
-
-
-def summary(inferred: Inferred, topic: str) -> list[str]:
-    """What was written, and what is in no row."""
-    columns = counted(inferred.columns, "column")
-    lines = [
-        f"Wrote {inferred.spec} and {inferred.schema}.",
-        f"{columns} of format {inferred.format}, {inferred.told_by}.",
-        f"Of {counted(inferred.sampled, 'sampled message')} of {topic} {inferred.fitting:,} fit.",
-    ]
-    if inferred.refused:
-        refused = ", ".join(f"{n:,}: {why}" for why, n in inferred.refused)
-        lines.append(f"Others would be refused, {refused}; limits.max_dead_ratio bounds them.")
-    lines += [f"Left out: {name!a}: {why}." for name, why in inferred.left_out[:MOST_NAMED]]
-    if len(inferred.left_out) > MOST_NAMED:
-        lines.append(f"Left out, too: {len(inferred.left_out) - MOST_NAMED:,} more fields.")
-    lines += [f"Note: {note}." for note in inferred.notes]
-    if not inferred.fit:
-        lines += [
-            (
-                "Don't run it yet: its windows would be refused or empty. Change both files, and"
-                " look again:"
-            ),
-            f"  windrow infer --check {shlex.quote(inferred.spec)}",
-        ]
-    return lines
 
 
 def _next(begun: Begun) -> list[str]:

@@ -10,10 +10,12 @@ import typer
 
 from windrow.ingest.cli.arguments import Debug, Json
 from windrow.ingest.cli.output import command_output
-from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest, SampledFormat
-
-SAMPLE = 500
-"""Default number of messages that are read of each topic-partition."""
+from windrow.ingest.infer.request import (
+    DEFAULT_BOOTSTRAP,
+    SAMPLED_MESSAGES,
+    PipelineRequest,
+    SampledFormat,
+)
 
 Bootstrap = Annotated[
     str | None,
@@ -86,7 +88,7 @@ def infer(
     grid: Grid = None,
     sample: Annotated[
         int, typer.Option(min=1, max=100_000, help="Newest messages per topic-partition.")
-    ] = SAMPLE,
+    ] = SAMPLED_MESSAGES,
     check: Annotated[
         Path | None,
         typer.Option(

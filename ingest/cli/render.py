@@ -123,29 +123,13 @@ def run_table(runs: Sequence[Result]) -> Table:
     return _table(
         {
             "window": [r.window.key for r in receipts],
-            "outcome": map(outcome, runs),
+            "outcome": (run.outcome for run in runs),
             "offsets": _offsets(receipts),
             **counters,
             "seconds": [f"{r.seconds:.1f}" for r in receipts],
             "version": [_version(run.committed) for run in runs],
         },
         (*counters, "seconds", "version"),
-    )
-
-
-def outcome(run: Result) -> str:
-    """The outcome of a window: `committed`, `replaced`, or `committed already`."""
-    generation = run.committed.receipt.generation
-    word = "committed already" if run.recovered else "replaced" if generation else "committed"
-    return f"{word}, generation {generation}" if generation else word
-
-
-def committed_line(run: Result) -> str:
-    """A line about a window, printed as soon as it is committed."""
-    receipt = run.committed.receipt
-    return (
-        f"Window {receipt.window.key}: {outcome(run)}, {counted(receipt.counts.rows, 'row')},"
-        f" {counted(receipt.counts.dead, 'dead letter')}"
     )
 
 

@@ -165,7 +165,7 @@ def _commit(output: Output, pipeline: Pipeline, results: Iterator[Result]) -> No
     try:
         for result in results:
             runs.windows.append(result)
-            output.say(render.committed_line(runs.windows[-1]))
+            output.say(runs.windows[-1].describe())
         runs.done = is_done(pipeline)
         if not runs.windows:
             output.show(runs, nothing_waiting(pipeline, done=runs.done))

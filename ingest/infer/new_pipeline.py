@@ -6,6 +6,7 @@ What sampled messages are, and which columns they have, is recognised at the end
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -62,6 +63,9 @@ from windrow.ingest.source.enumerator.timestamp_search import of_seconds
 PLACEHOLDER = "my-topic"
 """The topic of a template."""
 
+_MOST_NAMED = 20
+"""The most fields that lines for people name as left out."""
+
 DELAY = timedelta(minutes=5)
 _DELAY = "5m"
 _CUT = (
@@ -104,6 +108,31 @@ class Inferred(Begun, frozen=True):
     fit: bool
     left_out: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+
+    def describe(self, topic: str) -> list[str]:
+        """Returns lines for people: what was written, and what is in no row."""
+        columns = counted(self.columns, "column")
+        lines = [
+            f"Wrote {self.spec} and {self.schema}.",
+            f"{columns} of format {self.format}, {self.told_by}.",
+            f"Of {counted(self.sampled, 'sampled message')} of {topic} {self.fitting:,} fit.",
+        ]
+        if self.refused:
+            refused = ", ".join(f"{n:,}: {why}" for why, n in self.refused)
+            lines.append(f"Others would be refused, {refused}; limits.max_dead_ratio bounds them.")
+        lines += [f"Left out: {name!a}: {why}." for name, why in self.left_out[:_MOST_NAMED]]
+        if len(self.left_out) > _MOST_NAMED:
+            lines.append(f"Left out, too: {len(self.left_out) - _MOST_NAMED:,} more fields.")
+        lines += [f"Note: {note}." for note in self.notes]
+        if not self.fit:
+            lines += [
+                (
+                    "Don't run it yet: its windows would be refused or empty. Change both files,"
+                    " and look again:"
+                ),
+                f"  windrow infer --check {shlex.quote(self.spec)}",
+            ]
+        return lines
 
 
 Connect = Callable[[PipelineSpec], tuple[Broker, Callable[[ReadPlan], Reader]]]

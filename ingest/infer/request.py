@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
+SAMPLED_MESSAGES = 500
+"""Default number of messages that are read of each topic-partition."""
+
 SampledFormat = Literal[
     "json",
     "json-schema-confluent",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.errors import RefusedError, counted
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import Committed
@@ -68,6 +68,21 @@ class Result(msgspec.Struct, frozen=True):
     recovered: bool
     group_offsets: AlteredOffsets | None = None
     published_dead: PublishedDeadLetters | None = None
+
+    @property
+    def outcome(self) -> str:
+        """The outcome of the window: `committed`, `replaced`, or `committed already`."""
+        generation = self.committed.receipt.generation
+        word = "committed already" if self.recovered else "replaced" if generation else "committed"
+        return f"{word}, generation {generation}" if generation else word
+
+    def describe(self) -> str:
+        """Returns a line for people about the committed window."""
+        receipt = self.committed.receipt
+        return (
+            f"Window {receipt.window.key}: {self.outcome}, {counted(receipt.counts.rows, 'row')},"
+            f" {counted(receipt.counts.dead, 'dead letter')}"
+        )
 
 
 class PassedOver(msgspec.Struct, frozen=True):
