@@ -24,16 +24,17 @@ from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.runner.context import DataFrameTransform, Pipeline
 from windrow.ingest.schema.user_code import FunctionReference, ModelReference, load_model
 from windrow.ingest.sinks.kinds import make_table
-from windrow.ingest.transform.spark import SparkSection
+from windrow.ingest.transform.spark.kind import SparkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
     from windrow.ingest.ports.dead_topic import DeadTopic
     from windrow.ingest.ports.decoder import Decoder
     from windrow.ingest.ports.sink import Sink
-    from windrow.ingest.ports.transform import Transform
+    from windrow.ingest.ports.transform import ColumnSource, Transform
     from windrow.ingest.schema.columns import Columns
     from windrow.ingest.sinks.kind import Rows
+    from windrow.ingest.transform.chain import Chain
 
 
 Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
@@ -191,7 +192,7 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     return function.behind().columns(given)
 
 
-def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[str | tuple[str, str]]]:
+def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[ColumnSource]]:
     """The decoded columns, and the metadata columns, that each column depends on.
 
     What it takes from a lookup is there as the lookup's name and the column there.
@@ -203,10 +204,8 @@ def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[str | tuple[str
     """
     if _dataframe_transform(spec, None) is not None:
         return {}
-    from windrow.ingest.transform.lineage import sources
-
     names = [column.name for column in _decoder(spec, None).columns.columns]
-    return sources(_of_each_message(spec, None), names)
+    return _of_each_message(spec, None).column_sources(names)
 
 
 def declared_columns(spec: PipelineSpec) -> Columns:
@@ -349,7 +348,7 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
     )
 
 
-def _of_each_message(spec: PipelineSpec, transform: Transform | None) -> Transform:
+def _of_each_message(spec: PipelineSpec, transform: Transform | None) -> Chain:
     """Returns what becomes of each message's rows.
 
     First the rules of the spec's schema, or `transform` in their place; then the steps, and

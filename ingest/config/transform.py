@@ -17,7 +17,7 @@ from windrow.ingest.settings.values import (
     section_of,
 )
 from windrow.ingest.transform.kinds import StepOfItsKind
-from windrow.ingest.transform.spark import SparkSection
+from windrow.ingest.transform.spark.kind import SparkSection
 
 _PER_MESSAGE = ("ordinal", "value-size")
 

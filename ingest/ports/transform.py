@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -17,10 +17,15 @@ Apply = Callable[[Decoded, pa.RecordBatch], Decoded]
 """Transforms a batch: what was decoded of it, and its `MESSAGES`."""
 
 
+ColumnSource: TypeAlias = str | tuple[str, str]
+"""A column of the rows before a transform; or a lookup's name, and a column of its source."""
+
+
 class Transform(Protocol):
     """Changes rows: other columns, fewer rows, several of one, or refusals.
 
-    Picklable, and cheap to pickle, as a decoder is.
+    Picklable, and cheap to pickle, as a decoder is. One that adds columns may have `reads`: the
+    columns that each of them depends on (see `column_sources`).
     """
 
     def columns(self, before: Columns) -> Columns:
@@ -43,3 +48,32 @@ class Transform(Protocol):
             SpecError: something that it depends on can't be loaded or used; also raised
                 by the function, if it fails as a whole.
         """
+
+
+@runtime_checkable
+class TellsColumnSources(Protocol):
+    """A transform whose columns aren't those before it and the ones of its `reads`."""
+
+    def column_sources(self, names: Sequence[str]) -> Mapping[str, frozenset[ColumnSource]]:
+        """What each column of its result depends on, as the function of this name returns it."""
+
+
+def column_sources(
+    transform: Transform, names: Sequence[str]
+) -> Mapping[str, frozenset[ColumnSource]]:
+    """Returns the columns that each column of a transform's result depends on.
+
+    Metadata columns that a SELECT reads are among them. Unless the transform says otherwise, a
+    column depends on the one of the same name. Asks no source of a lookup.
+
+    Args:
+        transform: the transform.
+        names: the columns of the rows before it.
+
+    Raises:
+        SpecError: it can't use such columns.
+    """
+    if isinstance(transform, TellsColumnSources):
+        return transform.column_sources(names)
+    reads: Mapping[str, frozenset[ColumnSource]] = getattr(transform, "reads", {})
+    return {**{name: frozenset({name}) for name in names}, **reads}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from windrow.ingest.errors import SpecError, checked_answer, name_with_owner
 from windrow.ingest.ports.decoder import checked_verdict
 from windrow.ingest.ports.lookup import LookupSource, pinned, sources_of
-from windrow.ingest.ports.transform import Apply, Transform
+from windrow.ingest.ports.transform import Apply, ColumnSource, Transform, column_sources
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.dtypes import column_name_problems
 
@@ -47,6 +47,21 @@ class Chain:
             SpecError: one of them can't, or gives two columns whose names tables don't tell apart.
         """
         return reduce(lambda columns, each: columns_after(each, columns), self.transforms, before)
+
+    def column_sources(self, names: Sequence[str]) -> Mapping[str, frozenset[ColumnSource]]:
+        sources: Mapping[str, frozenset[ColumnSource]] = {name: frozenset({name}) for name in names}
+        for transform in self.transforms:
+            before, sources = sources, column_sources(transform, list(sources))
+            sources = {
+                name: frozenset[ColumnSource]().union(
+                    *(
+                        before.get(read, {read}) if isinstance(read, str) else {read}
+                        for read in reads
+                    )
+                )
+                for name, reads in sources.items()
+            }
+        return sources
 
     def sources(self) -> Mapping[str, LookupSource]:
         return sources_of(self.transforms)

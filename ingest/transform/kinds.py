@@ -11,7 +11,7 @@ STEPS = {
     "sql": "windrow.ingest.transform.sql.kind:SqlSection",
     "python": "windrow.ingest.transform.python.kind:PythonSection",
     "lookup": "windrow.ingest.transform.lookup.kind:LookupStepSection",
-    "spark": "windrow.ingest.transform.spark:SparkSection",
+    "spark": "windrow.ingest.transform.spark.kind:SparkSection",
 }
 
 StepOfItsKind = Annotated[

@@ -8,7 +8,7 @@ and the score of each one is summed up from its first number to its last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -24,7 +24,7 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.lookup import LookedUp
 from windrow.ingest.ports.decoder import Decoded, Refusal
 from windrow.ingest.ports.lookup import MOST_BYTES, SearchedSource
-from windrow.ingest.ports.transform import Apply
+from windrow.ingest.ports.transform import Apply, ColumnSource
 from windrow.ingest.schema.checksum import checksum, checksum_text
 from windrow.ingest.transform.lookup.step import Lookup, LookupStep
 
@@ -46,6 +46,10 @@ class Nearest(Lookup):
     @property
     def gives(self) -> list[str]:
         return [self.into]
+
+    @property
+    def reads(self) -> Mapping[str, frozenset[ColumnSource]]:
+        return {self.into: frozenset[ColumnSource]().union(*super().reads.values())}
 
     def added(self, source: pa.Schema) -> dict[str, pa.DataType]:
         fields = [*super().added(source).items(), ("score", pa.float64())]

@@ -26,7 +26,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.model.lookup import LookedUp, merged
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask, LookupSource, version_of
-from windrow.ingest.ports.transform import Apply, Transform
+from windrow.ingest.ports.transform import Apply, ColumnSource, Transform
 from windrow.ingest.schema.checksum import checksum, checksum_text
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.transform.step_rows import Asked, answerable, marked, unavailable_rows
@@ -111,9 +111,10 @@ class Lookup:
         return wrong
 
     @property
-    def reads(self) -> dict[str, frozenset[str]]:
-        """The columns of the rows that each column that is looked up depends on."""
-        return {name: frozenset(column for column, _ in self.key) for name in self.gives}
+    def reads(self) -> Mapping[str, frozenset[ColumnSource]]:
+        """The columns of rows and source that each column that is looked up depends on."""
+        keys = [column for column, _ in self.key]
+        return {name: frozenset([*keys, (self.name, column)]) for column, name in self.take}
 
     def sources(self) -> Mapping[str, LookupSource]:
         return {self.name: self.source}
@@ -192,8 +193,8 @@ class LookupStep:
         if missed.any() and lookup.on_miss == "fail":
             what = f"no row for the {self.by} of {counts.misses} of {counted(len(missed), 'row')}"
             raise self._refused(what, "Add what is missing.", decoded, messages, missed.argmax())
-        before = {name: frozenset({name}) for name in rows.schema.names}
-        made = marked(made, before | lookup.reads)
+        before = {name: [name] for name in rows.schema.names}
+        made = marked(made, before | dict.fromkeys(lookup.gives, self._columns))
         if lookup.on_miss == "dead":
             detail = f"No row of {lookup.name} has its {self.by} - in {lookup.setting}"
             reason = f"lookup:{lookup.name}:no_match"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -74,6 +75,10 @@ class Python:
                 "Messages delete and replace rows by it: a step passes it on. Nothing was read.",
             )
         return _nullable(given)
+
+    def column_sources(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:  # noqa: ARG002
+        """Each column of the model depends on the one of its name: nobody looks into functions."""
+        return {c.name: frozenset({c.name}) for c in Columns.of(load_model(self.model)).columns}
 
     def open(self) -> Apply:
         """Returns the function for the calling thread."""

@@ -105,6 +105,9 @@ class Sql:
 
         return step
 
+    def column_sources(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        return {output.name: output.reads for output in self.select(names).outputs}
+
     def select(self, names: Sequence[str]) -> Select:
         """The SELECT, taken apart, for rows with columns of these names.
 
