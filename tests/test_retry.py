@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from windrow.ingest.retry import LONGEST_PAUSE_SECONDS, growing_pauses, retry
+from windrow.ingest.retry import LONGEST_WAIT_SECONDS, growing_waits, retry
 
 
 @pytest.mark.parametrize(
-    ("retriable", "pauses", "tries"),
+    ("retriable", "waits", "tries"),
     [(True, (0.0, 0.0), 3), (True, (0.0,), 2), (True, (), 1), (False, (0.0, 0.0), 1)],
 )
-def test_a_call_is_repeated_while_its_error_may_pass_and_a_pause_is_left(
-    retriable: bool, pauses: tuple[float, ...], tries: int
+def test_a_call_is_repeated_while_its_error_may_pass_and_a_wait_is_left(
+    retriable: bool, waits: tuple[float, ...], tries: int
 ) -> None:
     """What the last try failed with is raised as it is; a try that succeeds ends it."""
     calls = 0
@@ -27,24 +27,24 @@ def test_a_call_is_repeated_while_its_error_may_pass_and_a_pause_is_left(
         return "it"
 
     if tries == 3:
-        assert retry(call, lambda _: retriable, pauses) == "it"
+        assert retry(call, lambda _: retriable, waits) == "it"
     else:
         with pytest.raises(TimeoutError, match=str(tries)):
-            retry(call, lambda _: retriable, pauses)
+            retry(call, lambda _: retriable, waits)
     assert calls == tries
 
 
-def test_pauses_grow_up_to_a_bound_and_end_before_the_deadline(
+def test_waits_grow_up_to_a_bound_and_end_before_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A request is repeated soon at first, then every few seconds, and never beyond its time."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pauses = list[float]()
-    for pause in growing_pauses(20.0):
-        pauses.append(pause)
-        now += pause
+    waits = list[float]()
+    for wait in growing_waits(20.0):
+        waits.append(wait)
+        now += wait
     assert 17.0 < now <= 20.0
-    assert pauses[:5] == sorted(pauses[:5])
-    assert LONGEST_PAUSE_SECONDS <= pauses[-1] <= 1.1 * LONGEST_PAUSE_SECONDS
-    assert list(growing_pauses(now)) == []
+    assert waits[:5] == sorted(waits[:5])
+    assert LONGEST_WAIT_SECONDS <= waits[-1] <= 1.1 * LONGEST_WAIT_SECONDS
+    assert list(growing_waits(now)) == []

@@ -25,7 +25,7 @@ from windrow.ingest.kafka.timeouts import (
     OTHER_BROKERS_SECONDS,
     REQUEST_SECONDS,
 )
-from windrow.ingest.retry import growing_pauses, retry
+from windrow.ingest.retry import growing_waits, retry
 from windrow.ingest.waiting import waiting_for
 
 T = TypeVar("T")
@@ -167,7 +167,7 @@ class Questions:
                 return retry(
                     lambda: self._ask_while_new(question, began),
                     worth_another_try,
-                    growing_pauses(began + self.patience),
+                    growing_waits(began + self.patience),
                 )
         except TimeoutError:
             raise self.unreachable(what, topic, "no answer") from None

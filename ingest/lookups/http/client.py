@@ -20,7 +20,7 @@ import httpcore2
 
 from windrow.ingest.connection_errors import describe_connection_error
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.retry import growing_pauses, retry
+from windrow.ingest.retry import growing_waits, retry
 from windrow.ingest.settings.secrets import Secret, read
 
 T = TypeVar("T")
@@ -172,7 +172,7 @@ class Client:
             return again and not self._failed
 
         try:
-            return retry(once, worth, growing_pauses(math.inf)), tries
+            return retry(once, worth, growing_waits(math.inf)), tries
         except AgainError as failed:
             self._failed = failed.args[0]
             raise UnreachableError(

@@ -7,7 +7,6 @@ add the same column the second one finds it in the table.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from windrow.ingest.sinks.kit import (
     Evolve,
     Place,
     refuse_unwritable,
+    retry,
 )
 
 
@@ -61,24 +61,22 @@ def ensure(
         SpecError: this user may not write there.
         UnreachableError: the table can't be created.
     """
-    left = list(waits)
-    while True:
+
+    def make_missing() -> None:
         table = tables.load(uri)
-        change = _missing(uri, table, columns, owner, shape)
-        if change is None:
-            return
-        failed = tables.failed(change, local=place.is_local)
-        if failed is None:
+        while (change := _missing(uri, table, columns, owner, shape)) is not None:
+            failed = tables.failed(change, local=place.is_local)
+            if failed is not None:
+                refuse_unwritable(uri)
+                raise UnreachableError(
+                    f"the table {uri} can't be set up: {failed.why}",
+                    "setup",
+                    "Check the table's storage and rights, then run again.",
+                )
             tables.synced(place, 0 if table is None else table.version() + 1)
-            continue
-        refuse_unwritable(uri)
-        if not left:
-            raise UnreachableError(
-                f"the table {uri} can't be set up: {failed.why}",
-                "setup",
-                "Check the table's storage and rights, then run again.",
-            )
-        time.sleep(left.pop(0))
+            table = tables.load(uri)
+
+    retry(make_missing, lambda error: isinstance(error, UnreachableError), waits)
 
 
 def _missing(

@@ -37,6 +37,7 @@ from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
 from windrow.ingest.sinks.kit import (
     BUCKET,
     DATA_FOLDER,
+    STORE_WAITS,
     Answer,
     Evolution,
     Evolve,
@@ -73,7 +74,7 @@ class DeltaStore:
         evolve: the allowed changes of an existing table's columns.
     """
 
-    waits: Sequence[float] = (0.2, 1.0, 3.0)
+    waits: Sequence[float] = STORE_WAITS
 
     def __init__(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from functools import lru_cache
 from json import JSONDecodeError
@@ -31,9 +30,7 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.settings.paths import secret_part, without_secrets
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable, revealed
-
-WAITS = (0.2, 1.0, 3.0)
-"""Seconds before each further try after a failure that was no conflict."""
+from windrow.ingest.sinks.kit import STORE_WAITS, retry
 
 _FILE_IO = "windrow.ingest.sinks.iceberg.file_io.SyncedFileIO"
 _PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
@@ -126,29 +123,28 @@ def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
 def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -> Catalog:
     values = dict(properties)
     where = without_secrets(values.get("uri", "")) or f"by the name {name}"
-    waits, problem = list(WAITS), Exception()
-    while True:
-        try:
-            found = load_catalog(name, **{"py-io-impl": _FILE_IO, **values})
-            return _kept(found) if isinstance(found, SqlCatalog) else found
-        except _ODD_ANSWERS as error:
-            problem = error
-        except _WRONG_SETTINGS as error:
+
+    def may_pass(error: Exception) -> bool:
+        return isinstance(error, _ODD_ANSWERS) or not isinstance(error, _WRONG_SETTINGS)
+
+    try:
+        # where two processes create the catalog's own tables at once, the second one finds them
+        found = retry(
+            lambda: load_catalog(name, **{"py-io-impl": _FILE_IO, **values}), may_pass, STORE_WAITS
+        )
+    except Exception as error:  # noqa: BLE001
+        if not may_pass(error):
             raise SpecError(
                 f"the Iceberg catalog {where} can't be opened: {_reason(error, values)}",
                 "spec",
                 "Fix sink.catalog: PyIceberg's page of catalogs lists their properties.",
             ) from None
-        except Exception as error:  # noqa: BLE001
-            problem = error
-        if not waits:
-            raise UnreachableError(
-                f"the Iceberg catalog {where} can't be reached: {_reason(problem, values)}",
-                "setup",
-                "Check that it answers, and the rights, then run again.",
-            )
-        # where two processes create the catalog's own tables at once, the second one finds them
-        time.sleep(waits.pop(0))
+        raise UnreachableError(
+            f"the Iceberg catalog {where} can't be reached: {_reason(error, values)}",
+            "setup",
+            "Check that it answers, and the rights, then run again.",
+        ) from None
+    return _kept(found) if isinstance(found, SqlCatalog) else found
 
 
 def _kept(database: SqlCatalog) -> DatabaseCatalog:

@@ -6,8 +6,8 @@ a run that never commits leaves the table as it was.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 from pyiceberg.exceptions import TableAlreadyExistsError
@@ -16,10 +16,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import IdentityTransform
 
-from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.errors import SchemaChangedError, UnreachableError, WindrowError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
-from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, make_namespace, opened, reason
+from windrow.ingest.sinks.iceberg.catalogs import load, make_namespace, opened, reason
 from windrow.ingest.sinks.iceberg.columns import (
     arrow_columns,
     evolution_of,
@@ -29,9 +29,11 @@ from windrow.ingest.sinks.iceberg.columns import (
 )
 from windrow.ingest.sinks.iceberg.stage import IcebergFile, field_id
 from windrow.ingest.sinks.kit import (
+    STORE_WAITS,
     Evolution,
     Evolve,
     allowed_changes,
+    retry,
 )
 
 _PARTITION_FIELD = 1000
@@ -138,22 +140,22 @@ def make(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -
     Raises:
         UnreachableError: the table can't be created.
     """
-    waits = list(WAITS)
-    while load(at) is None:
-        try:
-            _create(at, column, columns, owner)
-        except TableAlreadyExistsError:
-            continue
-        except (SpecError, UnreachableError):
-            raise
-        except Exception as error:
-            if not waits:
-                raise UnreachableError(
-                    f"the table {at.place} can't be set up: {reason(at, error)}",
-                    "setup",
-                    "Check the catalog, the table's storage and the rights, then run again.",
-                ) from error
-            time.sleep(waits.pop(0))
+
+    def create_if_missing() -> None:
+        if load(at) is None:
+            with suppress(TableAlreadyExistsError):
+                _create(at, column, columns, owner)
+
+    try:
+        retry(create_if_missing, lambda error: not isinstance(error, WindrowError), STORE_WAITS)
+    except WindrowError:
+        raise
+    except Exception as error:
+        raise UnreachableError(
+            f"the table {at.place} can't be set up: {reason(at, error)}",
+            "setup",
+            "Check the catalog, the table's storage and the rights, then run again.",
+        ) from error
 
 
 def _create(at: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -> None:

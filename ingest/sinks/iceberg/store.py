@@ -27,7 +27,7 @@ from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable
-from windrow.ingest.sinks.iceberg.catalogs import WAITS, catalog_is_missing, load, reason
+from windrow.ingest.sinks.iceberg.catalogs import catalog_is_missing, load, reason
 from windrow.ingest.sinks.iceberg.columns import check_rows
 from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
 from windrow.ingest.sinks.iceberg.contents import read_files
@@ -49,6 +49,7 @@ from windrow.ingest.sinks.iceberg.storage import (
     storage_properties,
 )
 from windrow.ingest.sinks.kit import (
+    STORE_WAITS,
     Answer,
     Conflict,
     DeadLetterTable,
@@ -83,7 +84,7 @@ class IcebergStore:
 
     capabilities = Capabilities()
     primary_key = None
-    waits: Sequence[float] = WAITS
+    waits: Sequence[float] = STORE_WAITS
 
     def __init__(
         self, at: CatalogTable, metadata: Mapping[str, str], evolve: Evolve = "add_columns"

@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from windrow.ingest.crashpoints import crash_point as crash_point
+    from windrow.ingest.retry import STORE_WAITS as STORE_WAITS
+    from windrow.ingest.retry import retry as retry
     from windrow.ingest.schema.calendar import find_outside_calendar as find_outside_calendar
     from windrow.ingest.schema.checksum import checksum as checksum
     from windrow.ingest.schema.checksum import checksum_text as checksum_text
@@ -98,6 +100,10 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "crashpoints": ("crash_point",),
+    "retry": (
+        "STORE_WAITS",
+        "retry",
+    ),
     "schema.calendar": ("find_outside_calendar",),
     "schema.checksum": (
         "checksum",

@@ -27,6 +27,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.kit import (
     DATA_FOLDER,
+    STORE_WAITS,
     Answer,
     Evolution,
     GrowingFile,
@@ -151,7 +152,7 @@ class SqliteStore:
 
     capabilities = Capabilities()
     primary_key = None
-    waits = (0.2, 1.0, 3.0)
+    waits = STORE_WAITS
     wait_seconds: float = 60
     """The seconds that a transaction waits for another one."""
 

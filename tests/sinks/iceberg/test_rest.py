@@ -115,7 +115,7 @@ def test_no_secret_is_kept(
     """Neither identity, nor receipts, plans and errors, nor what stands for the stager
     in a log, hold the token.
     """
-    monkeypatch.setattr(catalogs, "WAITS", (0.0,))
+    monkeypatch.setattr(catalogs, "STORE_WAITS", (0.0,))
     made, staged = staged_receipt(sink, 0)
     outcome: Any = sink.commit(made, staged)
     said = [
@@ -137,7 +137,7 @@ def test_no_secret_is_kept(
 
 def test_a_catalog_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said with its address and what to do, after a few tries."""
-    monkeypatch.setattr(catalogs, "WAITS", (0.0,))
+    monkeypatch.setattr(catalogs, "STORE_WAITS", (0.0,))
     with pytest.raises(
         UnreachableError, match=r"the Iceberg catalog http://127\.0\.0\.1:9 can't be reached"
     ):
@@ -149,7 +149,7 @@ def test_a_catalog_that_answers_something_else(
     monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     """A page of a proxy is no wrong setting: it is to be tried again later."""
-    monkeypatch.setattr(catalogs, "WAITS", (0.0,))
+    monkeypatch.setattr(catalogs, "STORE_WAITS", (0.0,))
 
     def page(_environment: object, start: Any) -> list[bytes]:
         start("200 OK", [("Content-Type", "text/html")])

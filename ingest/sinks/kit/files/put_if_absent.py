@@ -7,7 +7,6 @@ put, of which a first answer was lost. So after it the caller reads the log agai
 from __future__ import annotations
 
 import errno
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from windrow.ingest.errors import SpecError, UnreachableError, how_to_install
+from windrow.ingest.retry import STORE_WAITS, retry
 from windrow.ingest.sinks.kit.files.filesystem import Place
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _STORES = (
 class PutIfAbsent(ABC):
     """Puts files under names that aren't taken, below a place."""
 
-    waits: ClassVar = (0.2, 1.0, 3.0)
+    waits: ClassVar = STORE_WAITS
     """The seconds before each further try after a put that wasn't answered."""
 
     def __init__(self, place: Place) -> None:
@@ -69,17 +69,14 @@ class PutIfAbsent(ABC):
         Raises:
             SpecError, UnreachableError: the error of `refusal`.
         """
-        for wait in (*self.waits, None):
+
+        def take_step() -> None:
             try:
                 step()
             except OSError as error:
-                why = refusal(self.place, error)
-                if wait is None or isinstance(why, SpecError):
-                    raise why from error
-                with self.place.waiting():
-                    time.sleep(wait)
-            else:
-                return
+                raise refusal(self.place, error) from error
+
+        retry(take_step, lambda error: isinstance(error, UnreachableError), self.waits)
 
 
 def put_if_absent(place: Place) -> PutIfAbsent:
