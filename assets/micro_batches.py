@@ -31,9 +31,9 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.boundary import label_text, number_of
 from windrow.ingest.model.grid import batch_at
 from windrow.ingest.runner.context import Pipeline, Request, Result
+from windrow.ingest.runner.frozen_stop import DONE
 from windrow.ingest.runner.micro_batches import is_done, number_cut, run_batches
 from windrow.ingest.runner.run_windows import refused_last, run_windows
-from windrow.ingest.runner.start_and_stop import DONE
 
 PARTITIONS = 5_000
 """Most micro-batches that are partitions: the newest ones. The command runs older ones."""

@@ -39,8 +39,9 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, WindrowError, mistakes, with_spec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.runner.context import Pipeline, Result
+from windrow.ingest.runner.frozen_stop import bounded_source
+from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.runner.progress import Progress, lines
-from windrow.ingest.runner.start_and_stop import bounded_source, next_start_after
 
 NEWEST = 48
 """Number of the newest windows that are looked at for the state of one, and by checks."""

@@ -23,9 +23,9 @@ from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.source import Initializer
 from windrow.ingest.runner.due import OLDER, closed_windows, due, refused_windows
+from windrow.ingest.runner.frozen_stop import DONE
 from windrow.ingest.runner.micro_batches import number_cut, preview_next
 from windrow.ingest.runner.ownership import refuse_paused
-from windrow.ingest.runner.start_and_stop import DONE
 
 OBSERVED = "*/15 * * * *"
 """The cron expression of the schedules that observe topics."""

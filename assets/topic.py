@@ -24,8 +24,9 @@ from windrow.ingest.model.source import Pattern, Topics, selection_text, selects
 from windrow.ingest.observers.prometheus import observer_of
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.runner.frozen_stop import bounded_source
+from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.runner.ownership import refuse_other_end
-from windrow.ingest.runner.start_and_stop import bounded_source, next_start_after
 from windrow.ingest.source.enumerator.topics import OffsetSnapshot
 
 

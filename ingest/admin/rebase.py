@@ -10,8 +10,8 @@ from __future__ import annotations
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.source import Initializer
 from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import refuse_other_table
-from windrow.ingest.runner.start_and_stop import next_start
 from windrow.ingest.source.enumerator.rebased import Rebase, rebase_at
 
 

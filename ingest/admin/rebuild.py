@@ -23,7 +23,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.tiling import difference, same_source, stop_start_difference
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import PublishedAudit, Sink
-from windrow.ingest.runner.start_and_stop import next_start
+from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.source.enumerator.splits import make_plan
 
 UNPAUSED = (

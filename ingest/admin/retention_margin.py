@@ -26,7 +26,7 @@ from windrow.ingest.model.grid import after, batch_at, labels_between
 from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.start_and_stop import bounded_source
+from windrow.ingest.runner.frozen_stop import bounded_source
 from windrow.ingest.source.enumerator.topics import discover
 
 NEAR = 4

@@ -47,7 +47,9 @@ from windrow.ingest.runner.availability import (
     unselected_topics,
 )
 from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.frozen_stop import still_to_come
 from windrow.ingest.runner.micro_batches import is_done, preview_next
+from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
@@ -59,7 +61,6 @@ from windrow.ingest.runner.ownership import (
     refuse_unwritable,
 )
 from windrow.ingest.runner.run_windows import preview, refuse_open
-from windrow.ingest.runner.start_and_stop import next_start, still_to_come
 from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.source.enumerator.timestamp_search import of_seconds
 from windrow.ingest.source.enumerator.topics import Discovered, discover

@@ -22,12 +22,14 @@ from windrow.ingest.cli.output import Output, stop_event
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError, UnreachableError, counted, first_few
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.plan import Pause
+from windrow.ingest.model.ledger_records import Pause
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.runner.availability import unselected_topics
 from windrow.ingest.runner.due import refused_windows
+from windrow.ingest.runner.frozen_stop import DONE, bounded_source, still_to_come
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.micro_batches import is_done
+from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
@@ -35,12 +37,6 @@ from windrow.ingest.runner.ownership import (
     refuse_other_end,
     refuse_other_table,
     refuse_wrong_tables,
-)
-from windrow.ingest.runner.start_and_stop import (
-    DONE,
-    bounded_source,
-    next_start_after,
-    still_to_come,
 )
 from windrow.ingest.source.enumerator.timestamp_search import (
     UNSTAMPED,

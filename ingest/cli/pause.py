@@ -12,7 +12,7 @@ from windrow.ingest import assemble
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.model.plan import Pause
+from windrow.ingest.model.ledger_records import Pause
 
 LONGEST = 500
 """The most characters of a name or a reason, which messages quote."""

@@ -14,7 +14,8 @@ from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.run import named_windows, nothing_waiting
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.model.plan import Pause, Plan, Window
+from windrow.ingest.model.ledger_records import Pause
+from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.runner.availability import expiring_messages, joining_topics, unselected_topics
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import is_done, preview_next

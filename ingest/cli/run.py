@@ -23,6 +23,7 @@ from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.due import requested_windows
+from windrow.ingest.runner.frozen_stop import DONE, still_to_come
 from windrow.ingest.runner.micro_batches import is_done, run_batch, run_batches
 from windrow.ingest.runner.progress import Progress, lines
 from windrow.ingest.runner.run_windows import (
@@ -32,7 +33,6 @@ from windrow.ingest.runner.run_windows import (
     run_windows,
     stop_at_refused,
 )
-from windrow.ingest.runner.start_and_stop import DONE, still_to_come
 
 REDRAWN_SECONDS = 0.5
 """Seconds between two drawings of a bar."""

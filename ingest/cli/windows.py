@@ -25,8 +25,8 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.grid import labels_between
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.runner.due import closed_windows, due, refused_windows
+from windrow.ingest.runner.frozen_stop import DONE
 from windrow.ingest.runner.ownership import refuse_other_table
-from windrow.ingest.runner.start_and_stop import DONE
 from windrow.ingest.source.enumerator.completeness import State
 
 

@@ -40,9 +40,10 @@ from sqlalchemy import (
 from windrow.ingest.errors import DamagedError
 from windrow.ingest.model.boundary import Boundary, Label
 from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.ledger_records import Pause, RefusedWindow
 from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.owner import LEDGER_ANEW
-from windrow.ingest.model.plan import Pause, Plan, RefusedWindow, Window
+from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.writer_schema import WriterSchema

@@ -34,8 +34,9 @@ from windrow.ingest.ledger.entries import (
 )
 from windrow.ingest.model.boundary import Boundary, Label, is_later, label_text
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.ledger_records import Pause, RefusedWindow
 from windrow.ingest.model.lookup import Pin
-from windrow.ingest.model.plan import Pause, Plan, RefusedWindow, Window
+from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.tiling import clamped

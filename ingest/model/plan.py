@@ -1,7 +1,4 @@
-"""Windows, their plans and splits: the offset ranges that a window reads.
-
-And records of the ledger by which windows aren't run: refusals of windows, pauses of pipelines.
-"""
+"""Windows, their plans and splits: the offset ranges that a window reads."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from windrow.ingest.model.boundary import (
     Boundary,
     Label,
     TopicPartition,
-    instant,
     label_text,
     require_label,
 )
@@ -139,36 +135,3 @@ def covered(plan: Plan) -> tuple[Covered, ...]:
     """The ranges of a plan's splits, by topic id."""
     ids = {t.topic: t.topic_id for t in plan.stop.topics}
     return tuple(Covered(ids[s.topic], s.partition, s.start, s.stop) for s in plan.splits)
-
-
-class RefusedWindow(msgspec.Struct, frozen=True):
-    """A record of the ledger: a window was refused for its data. Its next commit removes it.
-
-    `plan`: the digest of the window's plan, empty if none was frozen. `schema`: the digest of
-    what decides which messages are refused (`runner.due.schema_digest`). `code`: windrow's
-    version. The refusal counts as long as all three are the same.
-    """
-
-    window: Window
-    plan: str
-    schema: str
-    code: str
-    at: datetime
-
-
-class Pause(msgspec.Struct, frozen=True):
-    """A record of the ledger: the pipeline is paused, or goes on again. The newest counts.
-
-    `number`: its place among the records, from 0 on.
-    """
-
-    number: int
-    paused: bool
-    who: str
-    why: str
-    at: datetime
-
-    def __str__(self) -> str:
-        """The record, to follow a pipeline's name: `is paused by ann since ...: why`."""
-        state = f"is paused by {self.who} since" if self.paused else f"was resumed by {self.who} at"
-        return f"{state} {instant(self.at)}{f': {self.why}' if self.why else ''}"

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from windrow.ingest.model.boundary import Boundary, Label
+from windrow.ingest.model.ledger_records import Pause, RefusedWindow
 from windrow.ingest.model.lookup import Pin
-from windrow.ingest.model.plan import Pause, Plan, RefusedWindow, Window
+from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop, Initializer
 from windrow.ingest.model.writer_schema import WriterSchema

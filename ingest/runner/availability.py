@@ -15,7 +15,7 @@ from windrow.ingest.model.receipt import Committed, SplitCounts, Staged
 from windrow.ingest.model.source import OnLoss, selects
 from windrow.ingest.ports.sink import TopicSink
 from windrow.ingest.runner.context import Pipeline, Request
-from windrow.ingest.runner.start_and_stop import next_start
+from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.source.data_loss import WAY_OUT, refuse_lost
 from windrow.ingest.source.enumerator.cutoff import (
     confirmed_cut_off,

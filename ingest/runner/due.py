@@ -17,7 +17,8 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.errors import RefusedError, SpecError, WindrowError
 from windrow.ingest.model.grid import labels_back, labels_between
-from windrow.ingest.model.plan import RefusedWindow, Window
+from windrow.ingest.model.ledger_records import RefusedWindow
+from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.runner.context import Pipeline, written_by
 

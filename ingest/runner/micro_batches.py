@@ -37,6 +37,8 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.tiling import clamped
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.freezing import refuse_changed_grid
+from windrow.ingest.runner.frozen_stop import bounded_source, is_reached, source_at
+from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import (
     refuse_other_table,
     refuse_paused,
@@ -45,7 +47,6 @@ from windrow.ingest.runner.ownership import (
 )
 from windrow.ingest.runner.progress import Progress, ignore
 from windrow.ingest.runner.run_windows import preview, refuse_unreadable, run
-from windrow.ingest.runner.start_and_stop import bounded_source, is_reached, next_start, source_at
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary, next_batch
 from windrow.ingest.source.enumerator.splits import make_plan

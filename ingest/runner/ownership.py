@@ -24,8 +24,9 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.boundary import TopicPartition, label_text, number_of
 from windrow.ingest.model.grid import batch_at
+from windrow.ingest.model.ledger_records import Pause
 from windrow.ingest.model.owner import LEDGER_ANEW, refuse_other_owner
-from windrow.ingest.model.plan import Pause, Window
+from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import Partitions, selects
 from windrow.ingest.model.tiling import difference

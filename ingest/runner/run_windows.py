@@ -88,7 +88,9 @@ from windrow.ingest.runner.freezing import (
     refuse_changed_grid,
     refuse_off_grid,
 )
+from windrow.ingest.runner.frozen_stop import stop_of
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
+from windrow.ingest.runner.next_start import start_of
 from windrow.ingest.runner.observing import observed, tell, timed
 from windrow.ingest.runner.ownership import (
     bind_table,
@@ -100,7 +102,6 @@ from windrow.ingest.runner.ownership import (
     refuse_wrong_place,
 )
 from windrow.ingest.runner.progress import Progress, ReadProgress, ignore
-from windrow.ingest.runner.start_and_stop import start_of, stop_of
 from windrow.ingest.runner.writer_schemas import keep_schemas, with_writer_schemas
 from windrow.ingest.source.enumerator.splits import make_plan
 from windrow.ingest.waiting import waiting_for

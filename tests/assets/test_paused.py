@@ -10,7 +10,7 @@ from tests.assets.test_waiting import Downstream
 from tests.assets.ticks import ask
 from tests.assets.world import World, hour
 from windrow.ingest.ledger.sql import open_ledger
-from windrow.ingest.model.plan import Pause
+from windrow.ingest.model.ledger_records import Pause
 
 WORDS = "Pipeline things is paused by ann since 2026-01-09T04:00:00Z: the broker moves"
 

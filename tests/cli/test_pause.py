@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Stage, hour
 from windrow.ingest.ledger.sql import SqlLedger
-from windrow.ingest.model.plan import Pause
+from windrow.ingest.model.ledger_records import Pause
 
 WHY = ("--why", "the broker moves")
 

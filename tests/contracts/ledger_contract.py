@@ -17,8 +17,9 @@ import pytest
 from windrow.ingest.errors import IdentityError, RefusedError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, How, Label, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.ledger_records import Pause, RefusedWindow
 from windrow.ingest.model.lookup import Pin
-from windrow.ingest.model.plan import Pause, Plan, RefusedWindow, Split, Window
+from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
 from windrow.ingest.model.source import AtTime, Earliest, FrozenStop, Given, Latest
 from windrow.ingest.model.writer_schema import WriterSchema

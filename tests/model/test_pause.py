@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from windrow.ingest.model.plan import Pause
+from windrow.ingest.model.ledger_records import Pause
 
 AT = datetime(2026, 1, 5, 3, tzinfo=UTC)
 

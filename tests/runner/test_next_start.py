@@ -8,7 +8,7 @@ import pytest
 
 from tests.contracts.ledger_contract import PIPELINE, at, boundary, cut, receipt, window
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
-from windrow.ingest.runner.start_and_stop import next_start, next_start_after, start_of
+from windrow.ingest.runner.next_start import next_start, next_start_after, start_of
 
 
 @pytest.fixture

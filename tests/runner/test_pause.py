@@ -6,7 +6,7 @@ import pytest
 
 from tests.contracts.source_desk import LATER, SourceDesk, hour, minutes
 from windrow.ingest.errors import PausedError
-from windrow.ingest.model.plan import Pause
+from windrow.ingest.model.ledger_records import Pause
 from windrow.ingest.runner import attempts
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.progress import Progress

@@ -28,8 +28,8 @@ from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import FrozenStop
 from windrow.ingest.runner.context import Pipeline, Request
+from windrow.ingest.runner.frozen_stop import bounded_source, still_to_come
 from windrow.ingest.runner.micro_batches import is_done, preview_next, run_batch, run_batches
-from windrow.ingest.runner.start_and_stop import bounded_source, still_to_come
 from windrow.ingest.source.enumerator.micro_batch_ends import last_boundary
 from windrow.ingest.testing.broker import MemoryBroker
 
@@ -345,7 +345,7 @@ def test_two_runs_at_once_freeze_one_end(desk: SourceDesk, monkeypatch: pytest.M
         pipeline.ledger.freeze_stop("things", last_boundary(*asked))
         return mine
 
-    monkeypatch.setattr("windrow.ingest.runner.start_and_stop.last_boundary", overtaken)
+    monkeypatch.setattr("windrow.ingest.runner.frozen_stop.last_boundary", overtaken)
     assert drain(pipeline, "a") == [{tp: (0, 3)}]
     desk.send(tp, *minutes(3))
     assert drain(pipeline, "b") == []

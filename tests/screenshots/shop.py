@@ -27,7 +27,7 @@ from tests.screenshots.history import FIRST, billing_key
 from windrow.assets.demo.place import OURS, PROJECT, DemoHome
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars, free_port
 from windrow.ingest.ledger.sql import open_ledger
-from windrow.ingest.model.plan import Pause
+from windrow.ingest.model.ledger_records import Pause
 
 LOCATION = "shop"
 _SECONDS = 900

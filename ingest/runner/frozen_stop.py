@@ -1,11 +1,7 @@
-"""The boundary at which the next window begins, and the end of micro-batches (`window.stop`).
+"""The end of micro-batches (`window.stop`).
 
-A window mostly begins at the end of the window before. After a rebase it begins at that of the
-rebase, which windows that end at the label don't see: so all code takes the start of a window from
-here, and never from the end of the one before.
-
-The end of micro-batches is resolved once, and frozen before the first one is cut. The ledger has
-it by the position that the spec names, so
+It is resolved once, and frozen before the first micro-batch is cut. The ledger has it by the
+position that the spec names, so
 
 - two runs at once go by the one that is recorded first, and a run that died by the one before;
 - another position in the spec is another end, which is resolved and frozen with the next batch.
@@ -20,43 +16,12 @@ import msgspec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import IdentityError, NotClosedError, SpecError, first_few
 from windrow.ingest.model.boundary import Boundary, instant
-from windrow.ingest.model.plan import Plan, Window
-from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import AtTime, FrozenStop, Given, Source, selects
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.source.enumerator.micro_batch_ends import last_boundary
-
-
-def next_start(ledger: Ledger, pipeline_id: str) -> Boundary | None:
-    """Returns the newest frozen boundary, or that of a rebase at its label.
-
-    No window was asked for behind it. None while nothing is frozen.
-    """
-    newest = ledger.newest(pipeline_id)
-    return ledger.start(pipeline_id, newest[-1].label) or newest[-1] if newest else None
-
-
-def next_start_after(ledger: Ledger, receipt: Receipt) -> Boundary:
-    """Returns the boundary at which the window after a committed one begins.
-
-    A ledger that was lost doesn't know it; then it is the end in the receipt.
-    """
-    return ledger.start(receipt.window.pipeline, receipt.window.end) or receipt.plan.stop
-
-
-def start_of(ledger: Ledger, window: Window, frozen: Boundary) -> Boundary:
-    """Returns the boundary at which a window begins whose boundaries are frozen.
-
-    `frozen`: the boundary at its start. To be called after its end was frozen:
-
-    1. Run A freezes the start, which is the newest boundary.
-    2. A person records a rebase there.
-    3. A freezes the end, after the rebase. Had it asked for its start before, the window
-       would begin on the old source and end on the new one. After 3 no rebase can come there.
-    """
-    return ledger.start(window.pipeline, window.start) or frozen
-
 
 DONE = "Done: all up to window.stop is committed."
 
