@@ -31,7 +31,7 @@ from windrow.assets.metadata import Value
 from windrow.assets.names import dead_letters_key, table_key
 from windrow.assets.partitions import partition_key
 from windrow.assets.reporting import NEWEST
-from windrow.ingest.admin.lag import Uncommitted, left_out, uncommitted_in_words
+from windrow.ingest.admin.lag import Uncommitted, uncommitted_between, uncommitted_in_words
 from windrow.ingest.admin.retention_margin import retention_margin
 from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -71,7 +71,9 @@ def _check(spec: PipelineSpec, clock: Clock, name: str) -> dg.AssetChecksDefinit
     def check(context: dg.AssetCheckExecutionContext) -> Any:
         opened = cache(lambda: pipeline_of(spec, context.resources, clock))
         yield dg.Output(None)
-        yield _evaluation(spec, name, opened, lambda: left_out(opened(), NEWEST), context.instance)
+        yield _evaluation(
+            spec, name, opened, lambda: uncommitted_between(opened(), NEWEST), context.instance
+        )
 
     return check
 
@@ -89,7 +91,7 @@ def log_checks(
     as failed. The check of the dead letters has no step in a run of the table; Dagster records one
     that a run didn't plan only as one of no run. One that can't be made stays left out.
     """
-    left = cache(lambda: left_out(pipeline, NEWEST))
+    left = cache(lambda: uncommitted_between(pipeline, NEWEST))
     for name in _names(pipeline.spec) if failing_step else [DEAD_LETTERS]:
         with suppress(WindowFailedError), failing(name):
             checked = (

@@ -92,7 +92,7 @@ class Uncommitted(msgspec.Struct, frozen=True):
         return f"{instant(self.start)}/{instant(self.end)}"
 
 
-def left_out(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
+def uncommitted_between(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
     """The windows that were left out between the newest committed ones.
 
     The ledger may lack the copy of a receipt, for a run may have died between the two. So

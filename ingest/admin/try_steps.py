@@ -23,8 +23,8 @@ from windrow.ingest.transform.chain import Chain
 from windrow.ingest.transform.validate import Validate
 
 
-class LeftOut(msgspec.Struct, frozen=True):
-    """A message that a step leaves out; `detail` says why it is a dead letter."""
+class RemovedMessage(msgspec.Struct, frozen=True):
+    """A message of which a step leaves no row; `detail` says why it is a dead letter."""
 
     message: str
     why: str
@@ -38,7 +38,7 @@ class Step(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     messages: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
-    left_out: tuple[LeftOut, ...]
+    removed: tuple[RemovedMessage, ...] = msgspec.field(name="left_out")
 
 
 def through_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
@@ -101,13 +101,13 @@ def _step(name: str, had: Any, decoded: Decoded, places: list[str]) -> Step:
         kept |= set(decoded.deletes.index.to_pylist())
     whys = (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
     dead = {
-        index: LeftOut(places[index], f"dead at {stage}: {reason}", detail)
+        index: RemovedMessage(places[index], f"dead at {stage}: {reason}", detail)
         for index, stage, reason, detail in zip(
             decoded.dead_index.to_pylist(), *(why.to_pylist() for why in whys), strict=True
         )
     }
     left = (
-        dead.get(index, LeftOut(places[index], "no row"))
+        dead.get(index, RemovedMessage(places[index], "no row"))
         for index in np.unique(had).tolist()
         if index not in kept
     )

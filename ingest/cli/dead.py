@@ -55,7 +55,7 @@ class RefusedAttempt(msgspec.Struct, frozen=True):
 class ShownDead(msgspec.Struct):
     """The document of `dead show`.
 
-    Keys and values, with `--payload`, are base64. `left_out`: whether there are more
+    Keys and values, with `--payload`, are base64. `has_more`: whether there are more
     than the limit.
 
     `refused`: windows that aren't committed and have dead letters. Their dead letters
@@ -67,7 +67,7 @@ class ShownDead(msgspec.Struct):
 
     pipeline: str
     dead: list[render.DeadLetter]
-    left_out: bool
+    has_more: bool = msgspec.field(name="left_out")
     refused: list[RefusedAttempt] = []
     reasons: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
 
@@ -132,8 +132,8 @@ def show_dead(
 
 def _write(file: Path, batches: Iterator[tuple[Window, pa.RecordBatch]], *, payload: bool) -> int:
     """Writes dead letters to a file; returns their number."""
-    left_out = () if payload else PAYLOAD
-    schema = pa.schema([field for field in DEAD_LETTERS if field.name not in left_out])
+    hidden_columns = () if payload else PAYLOAD
+    schema = pa.schema([field for field in DEAD_LETTERS if field.name not in hidden_columns])
 
     def read(take: Take) -> None:
         for window, batch in batches:

@@ -38,14 +38,14 @@ ROWS = 10
 
 
 class Peeked(msgspec.Struct):
-    """The document of `peek`. `left_out`: whether there are more than the limit.
+    """The document of `peek`. `has_more`: whether there are more than the limit.
 
     `messages`: as `ingest.admin.peek.documents` makes them.
     """
 
     pipeline: str
     messages: list[dict[str, Any]]
-    left_out: bool
+    has_more: bool = msgspec.field(name="left_out")
 
 
 class PeekedFile(msgspec.Struct):
@@ -59,12 +59,12 @@ class PeekedFile(msgspec.Struct):
 class Shaped(msgspec.Struct):
     """The document of `peek --rows` and of `try`: what each step gives.
 
-    `left_out`: whether there are more messages than the limit.
+    `has_more`: whether there are more messages than the limit.
     """
 
     pipeline: str
     steps: list[Step]
-    left_out: bool
+    has_more: bool = msgspec.field(name="left_out")
 
 
 def try_lines(output: Output, path: Path, file: Path, limit: int | None) -> None:
@@ -147,7 +147,7 @@ def _print(output: Output, pipeline_id: str, read: Messages, limit: int) -> None
         if rows
         else Text("There are no messages between these positions.")
     )
-    output.show(Peeked(pipeline_id, messages, left_out=more), table, *render.not_shown(more=more))
+    output.show(Peeked(pipeline_id, messages, has_more=more), table, *render.not_shown(more=more))
 
 
 def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSpec:

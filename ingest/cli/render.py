@@ -26,7 +26,7 @@ from windrow.ingest.runner.group_offsets import AlteredOffsets
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.dead_replay import DeadReplayResult
-    from windrow.ingest.admin.try_steps import LeftOut, Step
+    from windrow.ingest.admin.try_steps import RemovedMessage, Step
 
 
 def _table(
@@ -368,10 +368,10 @@ def step(found: Step) -> list[Table | Text]:
             **{name: [_cell(row[name]) for row in found.rows] for name in found.columns},
         }
         parts = [_table(columns, title=title)]
-    return [*parts, *(Text(_left_out(each), style="dim") for each in found.left_out)]
+    return [*parts, *(Text(_removed_line(each), style="dim") for each in found.removed)]
 
 
-def _left_out(message: LeftOut) -> str:
+def _removed_line(message: RemovedMessage) -> str:
     return f"  {message.message}: {message.why}" + (f": {message.detail}" if message.detail else "")
 
 

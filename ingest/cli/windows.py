@@ -31,7 +31,7 @@ from windrow.ingest.source.enumerator.completeness import State
 
 
 class ShownWindows(msgspec.Struct):
-    """The document of `show`. `left_out`: whether there are older ones than those shown.
+    """The document of `show`. `has_more`: whether there are older ones than those shown.
 
     `uncommitted`: windows before those shown that were refused, or never run, but for those that
     only a longer list would show. `done`: whether
@@ -40,7 +40,7 @@ class ShownWindows(msgspec.Struct):
 
     pipeline: str
     windows: list[Committed]
-    left_out: bool
+    has_more: bool = msgspec.field(name="left_out")
     uncommitted: list[Uncommitted]
     done: bool = False
 
@@ -57,11 +57,11 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
     shown = committed[-limit:]
     older = len(committed) - len(shown)
     series = unbroken(c.receipt for c in shown)
-    left_out = uncommitted(spec.window, series, since_start=not older and text is None)
+    not_run = uncommitted(spec.window, series, since_start=not older and text is None)
     done = bool(committed) and committed[-1].receipt.done
     left = [
         *([f"{older} older ones are not shown (--limit)"] if older else []),
-        *([uncommitted_in_words(left_out)] if left_out else []),
+        *([uncommitted_in_words(not_run)] if not_run else []),
         *([DONE] if done else []),
     ]
     told = [*render.ignored_lines([one.receipt for one in shown]), *map(Text, left)]
@@ -70,7 +70,7 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
         if shown
         else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
     )
-    output.show(ShownWindows(spec.id, shown, older > 0, left_out, done), table, *told)
+    output.show(ShownWindows(spec.id, shown, older > 0, not_run, done), table, *told)
 
 
 class ShownState(msgspec.Struct, frozen=True):

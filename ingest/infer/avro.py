@@ -159,7 +159,7 @@ def _widest(
         path for kind in reversed(each) for path in passed_over(widest.type, example(kind))
     )
     told = tuple((path, "only some types of the union have it") for path in more)
-    return replace(widest, left_out=widest.left_out + told)
+    return replace(widest, omitted=widest.omitted + told)
 
 
 def _width(kind: pa.DataType) -> int:

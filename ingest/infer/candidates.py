@@ -35,7 +35,7 @@ class TypeGuess:
     """The type of a field.
 
     `type`: None if no column can have it; `note`: a comment on the type, or the reason
-    why there is none; `epoch`: as in `schema.columns.Column`; `left_out`: the paths of
+    why there is none; `epoch`: as in `schema.columns.Column`; `omitted`: the paths of
     the fields inside that the type lacks, each with the reason; `lenient`: whether it
     takes its values only with `coerce: lenient`.
     """
@@ -43,7 +43,7 @@ class TypeGuess:
     type: pa.DataType | None
     note: str = ""
     epoch: str | None = None
-    left_out: tuple[tuple[str, str], ...] = ()
+    omitted: tuple[tuple[str, str], ...] = ()
     lenient: bool = False
 
 
@@ -131,22 +131,22 @@ def mapping(values: Any) -> Composite:
 def struct_of(parts: Iterable[tuple[str, TypeGuess]]) -> TypeGuess:
     """A struct of those parts that can be in one."""
     kept, notes, seen = dict[str, TypeGuess](), list[str](), dict[str, str]()
-    left_out = list[tuple[str, str]]()
+    omitted = list[tuple[str, str]]()
     for name, guess in parts:
         why = unusable(name, seen)
         inner = TypeGuess(None, why) if why else nested(guess)
-        left_out += [(f"{name}.{path}", reason) for path, reason in inner.left_out]
+        omitted += [(f"{name}.{path}", reason) for path, reason in inner.omitted]
         if inner.type is None:
-            left_out.append((name, inner.note))
+            omitted.append((name, inner.note))
         else:
             kept[name] = inner
             notes += [f"{name!a}: {inner.note}"] * bool(inner.note)
     if not kept:
-        told = "; ".join(f"{path!a}: {reason}" for path, reason in left_out)
+        told = "; ".join(f"{path!a}: {reason}" for path, reason in omitted)
         return TypeGuess(None, told or "it has no fields")
     kind = pa.struct([(name, inner.type) for name, inner in kept.items()])
     lenient = any(inner.lenient for inner in kept.values())
-    return TypeGuess(kind, "; ".join(notes), None, tuple(left_out), lenient)
+    return TypeGuess(kind, "; ".join(notes), None, tuple(omitted), lenient)
 
 
 def list_of(items: TypeGuess) -> TypeGuess:
@@ -226,13 +226,13 @@ def struct_type(candidates: Iterable[Candidate]) -> pa.DataType:
     return pa.struct([(one.name, one.guess.type) for one in candidates if one.usable])
 
 
-def left_out_of(candidates: Iterable[Candidate]) -> dict[str, str]:
+def omitted_fields(candidates: Iterable[Candidate]) -> dict[str, str]:
     """The paths of the fields that are in no column, each with the reason."""
     return {
         path: why
         for one in candidates
         for path, why in (
-            *((f"{one.name}.{path}", why) for path, why in one.guess.left_out),
+            *((f"{one.name}.{path}", why) for path, why in one.guess.omitted),
             *(() if one.usable else ((one.name, one.guess.note),)),
         )
     }
@@ -248,7 +248,7 @@ def with_passed_over(
     candidates: Sequence[Candidate], documents: Iterable[Any], why: str
 ) -> list[Candidate]:
     """Adds what the documents have and no candidate has, as left out."""
-    kind, told = struct_type(candidates), left_out_of(candidates)
+    kind, told = struct_type(candidates), omitted_fields(candidates)
     paths = dict.fromkeys(path for one in documents for path in passed_over(kind, one))
     more = [Candidate(path, TypeGuess(None, why), True) for path in paths if path not in told]
     return [*candidates, *more]

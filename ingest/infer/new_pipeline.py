@@ -24,7 +24,7 @@ from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError, UnreachableError, counted
 from windrow.ingest.formats.kinds import make_decoder
-from windrow.ingest.infer.candidates import left_out_of, table_refusal
+from windrow.ingest.infer.candidates import omitted_fields, table_refusal
 from windrow.ingest.infer.change_events import ENVELOPES, events_of, marks_of, of_changes
 from windrow.ingest.infer.csv_lines import of_lines
 from windrow.ingest.infer.json_documents import document
@@ -95,7 +95,7 @@ class Inferred(Begun, frozen=True):
 
     Of `sampled` messages `fitting` would become rows; the others would be `refused`, by
     reason; they are all, or too many for the spec's limits, if it isn't `fit`. `told_by`: the
-    origin of format and columns; `left_out`: the fields that are in no column, each with
+    origin of format and columns; `omitted`: the fields that are in no column, each with
     the reason; `notes`: hints for the user.
     """
 
@@ -106,7 +106,7 @@ class Inferred(Begun, frozen=True):
     fitting: int
     refused: tuple[tuple[str, int], ...]
     fit: bool
-    left_out: tuple[tuple[str, str], ...]
+    omitted: tuple[tuple[str, str], ...] = msgspec.field(name="left_out")
     notes: tuple[str, ...]
 
     def describe(self, topic: str) -> list[str]:
@@ -120,9 +120,9 @@ class Inferred(Begun, frozen=True):
         if self.refused:
             refused = ", ".join(f"{n:,}: {why}" for why, n in self.refused)
             lines.append(f"Others would be refused, {refused}; limits.max_dead_ratio bounds them.")
-        lines += [f"Left out: {name!a}: {why}." for name, why in self.left_out[:_MOST_NAMED]]
-        if len(self.left_out) > _MOST_NAMED:
-            lines.append(f"Left out, too: {len(self.left_out) - _MOST_NAMED:,} more fields.")
+        lines += [f"Left out: {name!a}: {why}." for name, why in self.omitted[:_MOST_NAMED]]
+        if len(self.omitted) > _MOST_NAMED:
+            lines.append(f"Left out, too: {len(self.omitted) - _MOST_NAMED:,} more fields.")
         lines += [f"Note: {note}." for note in self.notes]
         if not self.fit:
             lines += [
@@ -217,7 +217,7 @@ def infer(
         sample.messages.num_rows - tried.refused.total(),
         tuple(tried.refused.most_common()),
         tried.fit,
-        tuple(left_out_of(proposal.candidates).items()),
+        tuple(omitted_fields(proposal.candidates).items()),
         (
             *_notes(proposal, asked, sample.messages),
             *((f"{tried.cut:,} {_CUT}",) if tried.cut else ()),

@@ -224,8 +224,8 @@ def _line(name: str, candidate: Candidate, kind: pa.DataType) -> str:
         *([f"metadata={metadata}"] if metadata else []),
     ]
     line = f"{name}: {type_text(kind)}" + (f" = pa.Field({', '.join(options)})" if options else "")
-    left_out = (f"left out: {path!a}: {why}" for path, why in candidate.guess.left_out)
-    comment = _comment(*left_out, candidate.guess.note, candidate.doc)
+    omitted = (f"left out: {path!a}: {why}" for path, why in candidate.guess.omitted)
+    comment = _comment(*omitted, candidate.guess.note, candidate.doc)
     return f"{line}  # {comment}" if comment else line
 
 

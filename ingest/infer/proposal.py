@@ -248,7 +248,7 @@ def without_repeated_key(proposal: Proposal, rows: pa.Table) -> Proposal:
     if (
         not others
         or any(texts[name] != texts.get(other) for name, other in others.items())
-        or any(one.name in others and one.guess.left_out for one in proposal.candidates)
+        or any(one.name in others and one.guess.omitted for one in proposal.candidates)
     ):
         return proposal
     same = f"the keys are the same as the value's {', '.join(map(ascii, others.values()))}"
@@ -280,18 +280,18 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
             refuses,
         )
     )
-    left_out = {each.name: each.guess.note for each in candidates if not each.usable}
-    name = next((name for name in left_out if name not in key), None)
+    reasons = {each.name: each.guess.note for each in candidates if not each.usable}
+    name = next((name for name in reasons if name not in key), None)
     if proposal.format == "csv" and name is not None:
         raise SpecError(
-            f"{name!a} in --columns can't be a column: {left_out[name]}",
+            f"{name!a} in --columns can't be a column: {reasons[name]}",
             "spec",
             "Nothing was written. Give each field a name of its own.",
         )
-    wrong = next((name for name in proposal.primary_key if name in left_out), None)
+    wrong = next((name for name in proposal.primary_key if name in reasons), None)
     if wrong is not None:
         raise SpecError(
-            f"The field {wrong!a} of the rows' primary key can't be a column: {left_out[wrong]}",
+            f"The field {wrong!a} of the rows' primary key can't be a column: {reasons[wrong]}",
             "spec",
             "Nothing was written. Write the spec by hand (windrow init).",
         )
@@ -303,7 +303,7 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
             _WAY_OUT,
         )
     if not any(each.usable for each in candidates if each.name not in key):
-        why = "; ".join(f"{name!a}: {note}" for name, note in list(left_out.items())[:5])
+        why = "; ".join(f"{name!a}: {note}" for name, note in list(reasons.items())[:5])
         raise SpecError(
             f"No field of topic {topic} can be a column" + (f": {why}" if why else ""),
             "spec",
@@ -315,7 +315,7 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
         decode["coerce"] = Setting("lenient", "values of several kinds are texts")
     if key:
         setting = decode.pop("key")
-        fields = [name for name in key if name not in left_out]
+        fields = [name for name in key if name not in reasons]
         more = {} if lenient.isdisjoint(key) else {"coerce": "lenient"}
         if fields:
             decode["key"] = setting._replace(value={**setting.value, "fields": fields, **more})

@@ -149,7 +149,7 @@ def _candidates(
                         Progress(f"Looking for the boundaries: {counted(looked, 'message')}")
                     ),
                     wait_for_open=wait_for_open,
-                    left_out=_replaced(pipeline, upper),
+                    replaced_topics=_replaced(pipeline, upper),
                     also=wanted[:-1],
                 ),
                 pipeline.sleep,

@@ -143,7 +143,7 @@ class Columns:
                 model, [f"pandera can't read it: {type(error).__name__}: {error}"]
             ) from error
         wrong = [
-            *_left_out(model),
+            *_hidden_fields(model),
             *_schema_problems(schema),
             *name_problems(list(schema.columns)),
             *([] if schema.columns else ["it has no columns"]),
@@ -230,8 +230,8 @@ def _written(model: type[Any]) -> dict[str, object]:
     }
 
 
-def _left_out(model: type[Any]) -> Iterator[str]:
-    """Fields that pandera leaves out, with a way out for each.
+def _hidden_fields(model: type[Any]) -> Iterator[str]:
+    """Fields that pandera doesn't see, with a way out for each.
 
     It takes names with a leading underscore, and a name that its own class has, for no
     fields.

@@ -65,14 +65,14 @@ def with_deletes(
         deletes come before rows; so a row is dropped if a later row of its message, of the
         same key, is left out.
     """
-    left_out = np.ones(decoded.rows.num_rows, np.bool_)
-    left_out[made_from] = False
+    removed_rows = np.ones(decoded.rows.num_rows, np.bool_)
+    removed_rows[made_from] = False
     keys = decoded.rows.select(list(primary_key))
     index = decoded.row_index.to_numpy()
     stays = np.ones(len(made_from), np.bool_)
-    again = np.flatnonzero(np.isin(index[made_from], index[left_out]))
+    again = np.flatnonzero(np.isin(index[made_from], index[removed_rows]))
     if len(again):
-        lost = np.flatnonzero(left_out)
+        lost = np.flatnonzero(removed_rows)
         last = {
             (index[row], *key.values()): row
             for row, key in zip(lost, keys.take(pa.array(lost)).to_pylist(), strict=True)
@@ -81,7 +81,7 @@ def with_deletes(
             row = made_from[at]
             key = keys.slice(row, 1).to_pylist()[0]
             stays[at] = last.get((index[row], *key.values()), -1) < row
-    chosen = pa.array(left_out)
+    chosen = pa.array(removed_rows)
     mine = Deletes(keys.filter(chosen), decoded.row_index.filter(chosen))
     merged = mine if decoded.deletes is None else decoded.deletes.merged(mine)
     return replace(decoded, deletes=merged), stays

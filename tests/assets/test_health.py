@@ -13,7 +13,7 @@ import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
 from tests.assets.world import START, TOPIC, World, hour
-from windrow.ingest.admin.lag import Uncommitted, left_out
+from windrow.ingest.admin.lag import Uncommitted, uncommitted_between
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.runner.context import Pipeline
@@ -323,9 +323,9 @@ def test_checks_of_a_refused_run_are_made(
 
     def between(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
         looked.append(pipeline)
-        return left_out(pipeline, newest)
+        return uncommitted_between(pipeline, newest)
 
-    monkeypatch.setattr("windrow.assets.checks.left_out", between)
+    monkeypatch.setattr("windrow.assets.checks.uncommitted_between", between)
     world.fill(2)
     for _ in range(200):
         world.send(2, 59, b"poison")

@@ -23,7 +23,7 @@ def described(candidates: Sequence[Candidate], folder: Path) -> dict[str, str]:
     return dict(columns_of(candidates, folder).described())
 
 
-def left_out(candidates: Sequence[Candidate]) -> dict[str, str]:
+def omitted(candidates: Sequence[Candidate]) -> dict[str, str]:
     """The fields that are no columns, and why."""
     return {
         candidate.name: candidate.guess.note

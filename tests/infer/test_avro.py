@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.formats.avro.schemas import made
-from tests.infer.models import columns_of, described, left_out
+from tests.infer.models import columns_of, described, omitted
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.infer.avro import avro_candidates
 from windrow.ingest.infer.candidates import over_versions
@@ -119,7 +119,7 @@ def test_what_no_column_can_hold_is_left_out(tmp_path: Path) -> None:
         written(record(id="int", **{name: kind for name, (kind, _) in NEVER.items()})), "value"
     )
     assert list(described(candidates, tmp_path)) == ["id"]
-    said = left_out(candidates)
+    said = omitted(candidates)
     assert {name: why in said[name] for name, (_, why) in NEVER.items()} == dict.fromkeys(
         NEVER, True
     )
@@ -194,7 +194,7 @@ def test_the_newest_default_is_the_value_of_older_messages(tmp_path: Path) -> No
         ("big", False, None),
         ("sub", False, None),
     ]
-    assert left_out(found) == dict.fromkeys(
+    assert omitted(found) == dict.fromkeys(
         ("old", "sub.gone"), "only older versions of the schema have it"
     )
 
@@ -210,7 +210,7 @@ def test_a_field_of_several_records_takes_the_values_of_all() -> None:
         "n": "int64",
         "sub": "struct<x: int32>",
     }
-    assert found["sub"].left_out == (("y", "only some types of the union have it"),)
+    assert found["sub"].omitted == (("y", "only some types of the union have it"),)
 
 
 def test_a_page_of_text_is_no_million_types() -> None:
@@ -226,7 +226,7 @@ def test_a_page_of_text_is_no_million_types() -> None:
             ],
         }
     (candidate,) = avro_candidates(written(record(deep=nested)), "value")
-    assert any("more than 5,000 types" in why for _, why in candidate.guess.left_out)
+    assert any("more than 5,000 types" in why for _, why in candidate.guess.omitted)
 
 
 def test_a_page_of_types_in_a_union() -> None:

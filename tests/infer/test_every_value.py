@@ -119,7 +119,7 @@ def run(pairs: Sequence[Pair], most: int = 1000, **hints: Any) -> Run:
         rows[at] = [*(rows[at] or []), row]
     for at in decoded.dead_index.to_pylist():
         rows[at] = None
-    told = {name for name, _ in found.left_out}
+    told = {name for name, _ in found.omitted}
     checked = {one.what.split("'")[1] for one in drift if "is passed over" in one.what}
     checked |= {one.what.split(" ")[1] for one in drift if "doesn't keep all" in one.what}
     of_keys = [one.what.split("'")[-2] for one in drift if one.what.startswith("Keys ")]

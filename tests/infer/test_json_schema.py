@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.infer.models import described, left_out
+from tests.infer.models import described, omitted
 from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -73,7 +73,7 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
         "either": "string",
         "both": "string",
     }
-    assert left_out(candidates) == {
+    assert omitted(candidates) == {
         "open": "it doesn't say which properties it has",
         "untold": "it has no type",
         "node": "'next': '#/definitions/Node' holds itself",

@@ -161,7 +161,7 @@ def test_what_no_column_can_hold_is_left_out_with_a_word(
     found = begun(tmp_path, json.dumps(value).encode())
     assert (found.fitting, found.columns) == (1, 1)
     assert why in (tmp_path / "schema.py").read_text()
-    assert [why in reason for _, reason in found.left_out] == [True]
+    assert [why in reason for _, reason in found.omitted] == [True]
 
 
 ODD_KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
@@ -284,7 +284,7 @@ def test_a_key_that_says_more_inside_stays(tmp_path: Path) -> None:
     )
     found = inferred(tmp_path, broker)
     assert list(columns_of(tmp_path)) == ["key_id", "id", "v"]
-    assert [path for path, _ in found.left_out] == ["key_id.A"]
+    assert [path for path, _ in found.omitted] == ["key_id.A"]
 
 
 def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:

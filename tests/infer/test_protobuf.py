@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.formats.protobuf.schemas import made
-from tests.infer.models import columns_of, described, left_out
+from tests.infer.models import columns_of, described, omitted
 from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
 from windrow.ingest.formats.protobuf.fields import reader
 from windrow.ingest.infer.protobuf import candidates_of_type, protobuf_candidates
@@ -69,7 +69,7 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
         "to": "struct<zip: int32, inner: list<item: struct<key: string, value: int32>>>",
         "place": "struct<north: float>",
     }
-    assert left_out(candidates) == {
+    assert omitted(candidates) == {
         "before": "the message shop.Sale holds itself",
         "empty": "it has no fields",
     }

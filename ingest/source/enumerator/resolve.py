@@ -112,7 +112,7 @@ def resolve(
     progress: Callable[[int], None],
     *,
     wait_for_open: bool,
-    left_out: Collection[str] = (),
+    replaced_topics: Collection[str] = (),
     also: Sequence[datetime] = (),
 ) -> list[Boundary]:
     """Resolves the boundary of a label.
@@ -134,7 +134,7 @@ def resolve(
         progress: called with the number of messages looked at so far.
         wait_for_open: raise an error if an open transaction may still bring messages
             from before the label.
-        left_out: topics that are not asked for, because a rebase has put others in
+        replaced_topics: topics that are not asked for, because a rebase has put others in
             their place.
         also: earlier labels that are wanted too, ascending; none of them has a frozen
             boundary between it and the label.
@@ -152,7 +152,9 @@ def resolve(
             transaction is open.
         UnreachableError: the cluster doesn't answer.
     """
-    discovered = discover(broker, source.selection, lower, source.on_removed).without(left_out)
+    discovered = discover(broker, source.selection, lower, source.on_removed).without(
+        replaced_topics
+    )
     refuse_other_topics(discovered, lower, upper)
     below, above = _cuts_of(lower, discovered.tps), _cuts_of(upper, discovered.tps)
     tps = discovered.tps if upper is None else [tp for tp in discovered.tps if tp in above]

@@ -580,7 +580,7 @@ def test_topics_that_are_left_out_are_not_asked_for() -> None:
         None,
         lambda _: None,
         wait_for_open=True,
-        left_out={TOPIC},
+        replaced_topics={TOPIC},
     )
     assert [(b.topics, b.marks) for b in found] == [((), ())]
 
