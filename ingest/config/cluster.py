@@ -13,8 +13,8 @@ from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import (
     ClientProperties,
     Count,
+    Default,
     Duration,
-    LeftOut,
     Section,
     Servers,
     Size,
@@ -45,14 +45,14 @@ class ReaderTuning(TypedDict, total=False):
 class TuningSpec(Section):
     """Limits of a task that reads. None: windrow's default."""
 
-    batch_messages: Annotated[Count | None, LeftOut("`32768`")] = Field(
+    batch_messages: Annotated[Count | None, Default("`32768`")] = Field(
         default=None, description="How many messages are decoded at once."
     )
-    batch_bytes: Annotated[Annotated[Size, Field(ge=1)] | None, LeftOut("`16MiB`")] = Field(
+    batch_bytes: Annotated[Annotated[Size, Field(ge=1)] | None, Default("`16MiB`")] = Field(
         default=None, description="How many bytes of keys, values and headers are decoded at once."
     )
     stall_timeout: Annotated[
-        Annotated[Duration, must(timedelta.__bool__, "be more than 0")] | None, LeftOut("`60s`")
+        Annotated[Duration, must(timedelta.__bool__, "be more than 0")] | None, Default("`60s`")
     ] = Field(
         default=None, description="How long a read may see nothing arrive before it is given up."
     )

@@ -19,8 +19,8 @@ from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import (
     Count,
     CountOrZero,
+    Default,
     Duration,
-    LeftOut,
     Section,
     Text,
     TextOrEmpty,
@@ -142,7 +142,7 @@ class SparkSpec(Section):
     master: Annotated[
         Annotated[Text, must(is_master, "be local, local[4], local[*], or a cluster's URL")] | None,
         Values("`local[4]`, a cluster's URL"),
-        LeftOut("a task per core"),
+        Default("a task per core"),
     ] = Field(default=None, description="Spark's master.")
     conf: Annotated[Mapping[str, Text], Values("`{property: value}`")] = Field(
         default_factory=dict,
@@ -175,7 +175,7 @@ class SparkSpec(Section):
 class DagsterSpec(Section):
     """What Dagster shows of the table, and how it runs it."""
 
-    key: Annotated[AssetKeyText | None, LeftOut("the pipeline's id")] = Field(
+    key: Annotated[AssetKeyText | None, Default("the pipeline's id")] = Field(
         default=None,
         description=(
             "The table's asset key, its prefix included: `bank/payments`. Its dead letters have the"
@@ -192,7 +192,7 @@ class DagsterSpec(Section):
         ]
         | None,
         Values("a name"),
-        LeftOut("Dagster's `default`"),
+        Default("Dagster's `default`"),
     ] = Field(
         default=None,
         description="The group of the table, its dead letters, and the topics that it reads.",
@@ -207,10 +207,10 @@ class DagsterSpec(Section):
     kinds: Annotated[
         Annotated[list[Kind], Field(min_length=1, max_length=10)] | None,
         Values("a list of names"),
-        LeftOut("`kafka`, `spark` and the table's kind"),
+        Default("`kafka`, `spark` and the table's kind"),
     ] = Field(default=None, description="The icons of the table's asset.")
     pool: Annotated[
-        Annotated[Text, _like(r"\S+", "not have spaces")] | None, Values("a name"), LeftOut("none")
+        Annotated[Text, _like(r"\S+", "not have spaces")] | None, Values("a name"), Default("none")
     ] = Field(
         default=None,
         description=(
@@ -218,7 +218,7 @@ class DagsterSpec(Section):
             " pool's limit allows, in all pipelines that name it."
         ),
     )
-    max_partitions_per_run: Annotated[Count | None, LeftOut("all of a backfill's, in one run")] = (
+    max_partitions_per_run: Annotated[Count | None, Default("all of a backfill's, in one run")] = (
         Field(default=None, description="The most windows of a backfill in one run.")
     )
     retries: Annotated[CountOrZero, Field(le=10)] = Field(
@@ -249,7 +249,7 @@ class DagsterSpec(Section):
         ]
         | None,
         Values(f"`{EAGER}`, a cron expression"),
-        LeftOut("none: the schedule asks"),
+        Default("none: the schedule asks"),
     ] = Field(
         default=None,
         description=(

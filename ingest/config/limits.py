@@ -12,7 +12,7 @@ from windrow.ingest.settings.values import (
     ClientProperties,
     ClusterName,
     CountOrZero,
-    LeftOut,
+    Default,
     Section,
     Servers,
     Share,
@@ -114,14 +114,14 @@ class DeadLettersSpec(Section):
             " Connect's headers. It must be there."
         )
     )
-    cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(
+    cluster: Annotated[ClusterName | None, Default("the source's cluster")] = Field(
         default=None,
         description=(
             "The topic's cluster, by its name in a `windrow.yaml`; or it is given here, by"
             " `bootstrap_servers`."
         ),
     )
-    bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
+    bootstrap_servers: Annotated[Servers | None, Default("the source's cluster")] = Field(
         default=None, description="The first addresses of the topic's cluster."
     )
     client: ClientProperties = Field(

@@ -37,7 +37,7 @@ from windrow.ingest.registry.settings import RegistrySpec, registry_of
 from windrow.ingest.settings.document import SettingPath, suggest
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import (
-    LeftOut,
+    Default,
     Section,
     TextOrEmpty,
     Values,
@@ -189,7 +189,7 @@ class PipelineSpec(Section):
     state: Annotated[
         Annotated[TextOrEmpty, Field(min_length=1), AfterValidator(place)] | None,
         Values("a path, or a database's URL"),
-        LeftOut("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
+        Default("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
     ] = Field(
         default=None,
         repr=False,  # it may hold a password

@@ -38,7 +38,7 @@ from windrow.ingest.settings.values import (
     ClientProperties,
     ClusterName,
     CountOrNone,
-    LeftOut,
+    Default,
     OrNone,
     Section,
     Servers,
@@ -163,7 +163,7 @@ class SourceSpec(Section):
         default="fail",
         description="What to do about a topic that is gone: refuse, or go on without it.",
     )
-    start: Annotated[Start | None, LeftOut("`label`; micro-batches: `earliest`")] = Field(
+    start: Annotated[Start | None, Default("`label`; micro-batches: `earliest`")] = Field(
         default=None,
         description=(
             "Where the first window begins in the log: where its time begins (`label`), or a"

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import (
-    LeftOut,
+    Default,
     SchemaReference,
     Section,
     Values,
@@ -35,7 +35,7 @@ class TransformSpec(Section):
     )
     schema_: Annotated[
         SchemaReference | None,
-        LeftOut("the columns that the last step gives"),
+        Default("the columns that the last step gives"),
     ] = Field(
         default=None,
         alias="schema",

@@ -18,7 +18,7 @@ from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.kinds import OfItsKind
 from windrow.ingest.settings.values import (
-    LeftOut,
+    Default,
     SchemaReference,
     Section,
     Text,
@@ -163,7 +163,7 @@ class FormatSection(Section):
             " agree on those of the key, or all `except_key`, those under `key.fields`."
         ),
     )
-    headers: Annotated[Mapping[Text, Text], Values("`{COLUMN: HEADER}`"), LeftOut("none")] = Field(
+    headers: Annotated[Mapping[Text, Text], Values("`{COLUMN: HEADER}`"), Default("none")] = Field(
         default={},
         description=(
             "Columns of the schema that come from headers, each with its header's name: UTF-8 where"

@@ -17,7 +17,7 @@ from windrow.ingest.formats.shared.json_dialects import (
 )
 from windrow.ingest.model.instants import is_zone
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Section, Text, Values, must
+from windrow.ingest.settings.values import Default, Section, Text, Values, must
 
 Zone = Annotated[
     Text | None,
@@ -26,7 +26,7 @@ Zone = Annotated[
         "be the name of a time zone, like Europe/Berlin",
     ),
     Values("the name of a time zone, as in `Europe/Berlin`"),
-    LeftOut("none"),
+    Default("none"),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from windrow.ingest.settings.values import LeftOut, Section, Text, Values
+from windrow.ingest.settings.values import Default, Section, Text, Values
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.lookup import LookupSource
@@ -25,7 +25,7 @@ class SourceSection(Section):
     asset: Annotated[
         Annotated[Text, Field(pattern="^[^/]+(/[^/]+)*$")] | None,
         Values("a key, its parts with `/` between them"),
-        LeftOut("none"),
+        Default("none"),
     ] = Field(
         default=None,
         description="The Dagster asset of what is looked up in: it is upstream in the lineage.",

@@ -60,7 +60,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Default:
     """Annotation: the default of a setting, in words for `docs/settings.md`.
 
     It is for defaults that are no value of the setting's own.

@@ -15,7 +15,7 @@ from windrow.ingest.settings.paths import WAY_OUT, secret_part
 from windrow.ingest.settings.values import (
     ClientProperties,
     ClusterName,
-    LeftOut,
+    Default,
     Section,
     Servers,
     Text,
@@ -69,7 +69,7 @@ Mode: TypeAlias = Annotated[
 KeyColumns: TypeAlias = Annotated[
     Annotated[tuple[Text, ...], Field(min_length=1)] | None,
     Values("a list of columns"),
-    LeftOut("none, as for `append`"),
+    Default("none, as for `append`"),
     Field(
         description=(
             "The columns of the schema by which rows replace each other. For the modes `upsert` and"
@@ -81,7 +81,7 @@ KeyColumns: TypeAlias = Annotated[
 Version: TypeAlias = Annotated[
     Text | None,
     Values("a column"),
-    LeftOut("the order of the log decides"),
+    Default("the order of the log decides"),
     Field(
         description=(
             "The row with the greatest value of this column is a key's row, whatever the order of"
@@ -209,11 +209,11 @@ class SinkSection(Section):
 class OnClusterSection(SinkSection):
     """The section of a kind whose table is on a Kafka cluster, by default the source's."""
 
-    cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(
+    cluster: Annotated[ClusterName | None, Default("the source's cluster")] = Field(
         default=None,
         description=("The cluster, by its name in a `windrow.yaml`; or set `bootstrap_servers`."),
     )
-    bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
+    bootstrap_servers: Annotated[Servers | None, Default("the source's cluster")] = Field(
         default=None, description="The cluster's first addresses."
     )
     client: ClientProperties = Field(
@@ -221,7 +221,7 @@ class OnClusterSection(SinkSection):
         repr=False,
         description="Properties of librdkafka for it, as under `source.client`.",
     )
-    registry: Annotated[RegistrySpec | None, LeftOut("the registry of the table's cluster")] = (
+    registry: Annotated[RegistrySpec | None, Default("the registry of the table's cluster")] = (
         Field(
             default=None,
             description=("The schema registry, for the formats whose schemas it has."),

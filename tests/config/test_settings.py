@@ -17,7 +17,7 @@ from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
 from windrow.ingest.config.load import named_cluster
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.metadata_columns import DEFAULT, METADATA
-from windrow.ingest.settings.values import LeftOut, Section, Text
+from windrow.ingest.settings.values import Default, Section, Text
 from windrow.ingest.source.reader.reader import BYTES_MAX, ROWS_MAX, STALL_SECONDS
 
 FIELDS = generator.settings()
@@ -122,7 +122,7 @@ class _Table(Section):
 
 class _Topic(Section):
     kind: Literal["topic"] = Field(description="A topic.")
-    name: Annotated[Text | None, LeftOut("the pipeline's id")] = Field(
+    name: Annotated[Text | None, Default("the pipeline's id")] = Field(
         default=None, description="What it is called."
     )
 

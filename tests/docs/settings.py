@@ -3,7 +3,7 @@ tests.docs.settings`.
 
 What a setting is for is its field's description; which values it takes is said by its
 type (`Values` among the annotations, or the words of a `Literal`); its default is the
-field's, unless `LeftOut` says it better. Where a section may be of several kinds, each
+field's, unless `Default` says it better. Where a section may be of several kinds, each
 has a table.
 """
 
@@ -23,7 +23,7 @@ from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec
 from windrow.ingest.model.metadata_columns import ALWAYS, DEFAULT, METADATA
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.settings.kinds import OfItsKind, OfItsOption
-from windrow.ingest.settings.values import LeftOut, Values
+from windrow.ingest.settings.values import Default, Values
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 HEAD = "| setting | values | default | meaning |\n| --- | --- | --- | --- |"
@@ -278,7 +278,7 @@ def _words(annotation: object) -> Iterator[str]:
 
 def _default(field: FieldInfo) -> str:
     """As it would be written."""
-    told = [mark.words for mark in field.metadata if isinstance(mark, LeftOut)]
+    told = [mark.words for mark in field.metadata if isinstance(mark, Default)]
     if told:
         return told[-1]
     if field.is_required():

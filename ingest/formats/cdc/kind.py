@@ -23,7 +23,7 @@ from windrow.ingest.formats.shared import json_dialects
 from windrow.ingest.formats.shared.json_dialects import DateForm, TimestampForm
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Section, Text, Values, must, section_of
+from windrow.ingest.settings.values import Default, Section, Text, Values, must, section_of
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.avro.decoder import AvroEncoding
@@ -72,7 +72,7 @@ class ChangeSection(TableOptions, RowSection):
     envelope: Annotated[
         Mapping[Text, _Path],
         Values("`{COLUMN: FIELD}`"),
-        LeftOut("none"),
+        Default("none"),
     ] = Field(
         default={},
         description=(
@@ -134,7 +134,7 @@ class DebeziumTableOptions(TableOptions):
     """
 
     table_include: Annotated[
-        Pattern, LeftOut("the table that the topic is named after, and others are dead letters")
+        Pattern, Default("the table that the topic is named after, and others are dead letters")
     ] = Field(
         default=None,
         description=(
@@ -151,7 +151,7 @@ class DebeziumOptions(DebeziumTableOptions, ChangeSection):
 
     unavailable: Annotated[
         Literal["keep", "dead", "null"] | None,
-        LeftOut("`keep` where the table can, which is one with a primary key, else `dead`"),
+        Default("`keep` where the table can, which is one with a primary key, else `dead`"),
     ] = Field(
         default=None,
         description=(

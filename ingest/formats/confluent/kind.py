@@ -19,7 +19,7 @@ from windrow.ingest.formats.kind import (
 from windrow.ingest.formats.options import FinerOptions
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Section, Text, Values
+from windrow.ingest.settings.values import Default, Section, Text, Values
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Payloads
@@ -107,7 +107,7 @@ class RecordOptions(RegistryOptions):
     written_with: Annotated[
         Mapping[Text, Literal["schema_id", "record"]],
         Values("`{COLUMN: schema_id}`, `{COLUMN: record}`"),
-        LeftOut("none"),
+        Default("none"),
     ] = Field(
         default={},
         description=(

@@ -11,7 +11,7 @@ from pydantic import Field
 from windrow.ingest.formats.kind import KEYS, VALUES, KeySection, RowSection
 from windrow.ingest.formats.options import TimestampOptions
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, OrNone, TextOrEmpty, Values, must
+from windrow.ingest.settings.values import Default, OrNone, TextOrEmpty, Values, must
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.csv.decoder import CsvEncoding
@@ -49,7 +49,7 @@ class CsvOptions(TimestampOptions):
         ),
     )
     null_literal: Annotated[
-        TextOrEmpty | None, OrNone, Values("a text, `none`"), LeftOut("none: no field is null")
+        TextOrEmpty | None, OrNone, Values("a text, `none`"), Default("none: no field is null")
     ] = Field(
         default=None,
         description=('The field, without quotes, that means null; an empty one is written `""`.'),

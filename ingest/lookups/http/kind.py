@@ -21,7 +21,7 @@ from windrow.ingest.settings.secrets import FORMS, in_folder
 from windrow.ingest.settings.tls import TlsSection, is_local
 from windrow.ingest.settings.values import (
     Count,
-    LeftOut,
+    Default,
     Password,
     SchemaReference,
     Text,
@@ -75,7 +75,7 @@ class HttpSection(SourceSection):
         ),
     )
     body: Annotated[
-        Mapping[str, Any] | None, Values('JSON, as `{ids: ["{id}"]}`'), LeftOut("none: a GET")
+        Mapping[str, Any] | None, Values('JSON, as `{ids: ["{id}"]}`'), Default("none: a GET")
     ] = Field(
         default=None,
         description=(
@@ -84,11 +84,11 @@ class HttpSection(SourceSection):
             " answer then say their keys."
         ),
     )
-    batch: Annotated[Annotated[Count, Field(le=10_000)] | None, LeftOut("100")] = Field(
+    batch: Annotated[Annotated[Count, Field(le=10_000)] | None, Default("100")] = Field(
         default=None, description="How many keys one request asks for, by a list in `body`."
     )
     results: Annotated[
-        Text | None, Values("names, with dots between them"), LeftOut("the whole answer")
+        Text | None, Values("names, with dots between them"), Default("the whole answer")
     ] = Field(
         default=None,
         description="What in an answer is the row, an object, or the rows, a list of objects.",
@@ -96,13 +96,13 @@ class HttpSection(SourceSection):
     headers: Annotated[
         Mapping[Text, Password],
         Values("`{NAME: text}`; of a secret `{env: NAME}` or `{file: PATH}`"),
-        LeftOut("none"),
+        Default("none"),
     ] = Field(
         default={},
         repr=False,
         description="Headers of each request. A task reads secrets where it runs.",
     )
-    tls: Annotated[TlsSection | None, LeftOut("the system's certificates")] = Field(
+    tls: Annotated[TlsSection | None, Default("the system's certificates")] = Field(
         default=None, description="Certificates for HTTPS."
     )
     timeout: Timeout = Field(
@@ -115,7 +115,7 @@ class HttpSection(SourceSection):
     concurrency: Annotated[Count, Field(le=32)] = Field(
         default=4, description="How many requests a task sends at once."
     )
-    per_second: Annotated[Count | None, LeftOut("any number")] = Field(
+    per_second: Annotated[Count | None, Default("any number")] = Field(
         default=None,
         description=(
             "How many requests a run sends in a second. Its splits have equal parts of them."

@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.paths import absolute, home
 from windrow.ingest.settings.secrets import in_folder
-from windrow.ingest.settings.values import LeftOut, Password, Text, Timeout, Values, sentence
+from windrow.ingest.settings.values import Default, Password, Text, Timeout, Values, sentence
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.lookup import LookupSource
@@ -63,7 +63,7 @@ class SqlSection(SourceSection):
     password: Annotated[
         Annotated[Password, AfterValidator(_by_reference)] | None,
         Values("`{env: NAME}` or `{file: PATH}`"),
-        LeftOut("none"),
+        Default("none"),
     ] = Field(
         default=None,
         repr=False,

@@ -12,7 +12,7 @@ from windrow.ingest.errors import needing
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
-from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place
+from windrow.ingest.settings.values import Default, ScalarOrSecret, Text, Values, place
 from windrow.ingest.sinks.iceberg.kind import IcebergSection
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ class TableSection(SourceSection):
             " relative path begins at the file's folder. Of an Iceberg table `namespace.table`."
         )
     )
-    warehouse: Annotated[Text | None, LeftOut("none")] = Field(
+    warehouse: Annotated[Text | None, Default("none")] = Field(
         default=None, description="Of an Iceberg table: as in `sink` with `kind: iceberg`."
     )
     catalog: Annotated[
         Mapping[str, ScalarOrSecret] | None,
         Values("`{property: value}`; of a secret `{env: NAME}` or `{file: PATH}`"),
-        LeftOut("none"),
+        Default("none"),
     ] = Field(
         default=None,
         repr=False,

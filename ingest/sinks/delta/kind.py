@@ -11,7 +11,7 @@ from pydantic import Field
 
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
-from windrow.ingest.settings.values import Count, LeftOut, Values
+from windrow.ingest.settings.values import Count, Default, Values
 from windrow.ingest.sinks.kit import (
     Evolve,
     KeyColumns,
@@ -44,7 +44,7 @@ class DeltaSection(SinkSection):
     primary_key: KeyColumns = None
     version: Version = None
     buckets: Annotated[
-        Annotated[Count, Field(le=4096)] | None, Values("a number from 1 to 4096"), LeftOut("16")
+        Annotated[Count, Field(le=4096)] | None, Values("a number from 1 to 4096"), Default("16")
     ] = Field(
         default=None,
         description=(

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
-from windrow.ingest.settings.values import LeftOut, Values, sentence
+from windrow.ingest.settings.values import Default, Values, sentence
 from windrow.ingest.sinks.kit import Rows, SinkSection, StoragePlace
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class FilesSection(SinkSection):
         ),
     )
     compression: Annotated[
-        Literal["none", "snappy", "gzip", "zstd"] | None, LeftOut("zstd in Parquet, gzip else")
+        Literal["none", "snappy", "gzip", "zstd"] | None, Default("zstd in Parquet, gzip else")
     ] = Field(
         default=None, description="What files are compressed with. snappy goes with Parquet alone."
     )

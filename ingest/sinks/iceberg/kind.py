@@ -14,7 +14,7 @@ from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile
-from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
+from windrow.ingest.settings.values import Default, ScalarOrSecret, Text, Values, place, sentence
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property
 from windrow.ingest.sinks.kit import Evolve, Rows, SinkSection
 
@@ -71,7 +71,7 @@ class IcebergSection(SinkSection):
     warehouse: Annotated[
         Annotated[Text, AfterValidator(_folder)] | None,
         Values("a path"),
-        LeftOut("none, with `catalog`"),
+        Default("none, with `catalog`"),
     ] = Field(
         default=None,
         description=(
@@ -82,7 +82,7 @@ class IcebergSection(SinkSection):
     catalog: Annotated[
         Annotated[Mapping[str, ScalarOrSecret], AfterValidator(_catalog)] | None,
         Values("`{property: value}`; of a secret `{env: NAME}` or `{file: PATH}`"),
-        LeftOut("none, with `warehouse`"),
+        Default("none, with `warehouse`"),
     ] = Field(
         default=None,
         repr=False,

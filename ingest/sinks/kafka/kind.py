@@ -17,9 +17,9 @@ from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import (
     Count,
+    Default,
     Duration,
     FunctionName,
-    LeftOut,
     Section,
     Text,
     TopicName,
@@ -74,7 +74,7 @@ class _SerializerSection(Section):
     record_name: Annotated[
         Annotated[Text, _full_name] | None,
         Values("a full name"),
-        LeftOut("`windrow.Value`, of a key `windrow.Key`"),
+        Default("`windrow.Value`, of a key `windrow.Key`"),
     ] = Field(
         default=None,
         description=(
@@ -85,7 +85,7 @@ class _SerializerSection(Section):
     subject_name_strategy: Annotated[
         Literal["topic", "record", "topic_record"] | None,
         Values("`topic`, `record`, `topic_record`"),
-        LeftOut("`topic`"),
+        Default("`topic`"),
     ] = Field(
         default=None,
         description=(
@@ -93,7 +93,7 @@ class _SerializerSection(Section):
             " or TOPIC-RECORD."
         ),
     )
-    auto_register: Annotated[bool | None, Values("`true`, `false`"), LeftOut("`true`")] = Field(
+    auto_register: Annotated[bool | None, Values("`true`, `false`"), Default("`true`")] = Field(
         default=None,
         description=(
             "With a registry: whether the schema is registered if the registry doesn't have it. If"
@@ -135,7 +135,7 @@ class MessageValueSection(_SerializerSection):
     columns: Annotated[
         Annotated[tuple[Text, ...], Field(min_length=1)] | None,
         Values("a list of columns"),
-        LeftOut("all of the row's own"),
+        Default("all of the row's own"),
     ] = Field(default=None, description="The columns that are written.")
 
 
@@ -144,7 +144,7 @@ class KafkaSection(OnClusterSection):
 
     kind: Literal["kafka"]
     topic: Annotated[
-        WrittenTopicName | None, Values("a name"), LeftOut("none, as goes with `topics`")
+        WrittenTopicName | None, Values("a name"), Default("none, as goes with `topics`")
     ] = Field(
         default=None,
         description=(
@@ -155,7 +155,7 @@ class KafkaSection(OnClusterSection):
     topics: Annotated[
         Annotated[tuple[WrittenTopicName, ...], Field(min_length=1)] | None,
         Values("a list of names"),
-        LeftOut("none"),
+        Default("none"),
     ] = Field(
         default=None,
         description=(
@@ -163,7 +163,7 @@ class KafkaSection(OnClusterSection):
         ),
     )
     topic_column: Annotated[
-        Text | None, Values("a column"), LeftOut("none, as goes with `topic`")
+        Text | None, Values("a column"), Default("none, as goes with `topic`")
     ] = Field(
         default=None,
         description=(
@@ -171,7 +171,7 @@ class KafkaSection(OnClusterSection):
             " letter."
         ),
     )
-    control_topic: Annotated[TopicName | None, Values("a name"), LeftOut("`<topic>.windrow`")] = (
+    control_topic: Annotated[TopicName | None, Values("a name"), Default("`<topic>.windrow`")] = (
         Field(
             default=None,
             description=(
@@ -235,7 +235,7 @@ class KafkaSection(OnClusterSection):
     )
     partition_function: Annotated[
         FunctionName | None,
-        LeftOut("none, as goes with the other partitioners"),
+        Default("none, as goes with the other partitioners"),
     ] = Field(
         default=None,
         description=(
@@ -256,7 +256,7 @@ class KafkaSection(OnClusterSection):
         Literal["0", "1", "all"] | None,
         BeforeValidator(_acks),
         Values("`0`, `1`, `all`"),
-        LeftOut("`1`"),
+        Default("`1`"),
     ] = Field(
         default=None,
         description=(

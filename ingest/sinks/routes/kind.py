@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
+from windrow.ingest.settings.values import Default, Section, Text, Values, names_in, section_of
 from windrow.ingest.sinks.kinds import TableOfItsKind
 from windrow.ingest.sinks.kit import Rows, SinkSection
 
@@ -24,13 +24,13 @@ class RouteSection(Section):
     values: Annotated[
         Annotated[tuple[Text, ...], Field(min_length=1)] | None,
         Values("a list of texts"),
-        LeftOut("none, as goes with `pattern`"),
+        Default("none, as goes with `pattern`"),
     ] = Field(
         default=None,
         description="The values that lead to this table. Each leads to one table alone.",
     )
     pattern: Annotated[
-        Text | None, Values("a regular expression"), LeftOut("none, as goes with `values`")
+        Text | None, Values("a regular expression"), Default("none, as goes with `values`")
     ] = Field(
         default=None,
         description=(
@@ -70,7 +70,7 @@ class RoutesSection(SinkSection):
         )
     )
     name: Annotated[
-        Text | None, Values("a column, or a header"), LeftOut("none, as goes with `by: topic`")
+        Text | None, Values("a column, or a header"), Default("none, as goes with `by: topic`")
     ] = Field(default=None, description="Of which column, or which header.")
     tables: Annotated[tuple[RouteSection, ...], Field(min_length=1)] = Field(
         description="The tables, in the order in which they are asked."

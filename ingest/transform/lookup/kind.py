@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from windrow.ingest.errors import checked_answer
 from windrow.ingest.lookups.kinds import SourceOfItsKind
 from windrow.ingest.settings.document import SettingPath
-from windrow.ingest.settings.values import Count, LeftOut, Text, Values, refuse, sentence
+from windrow.ingest.settings.values import Count, Default, Text, Values, refuse, sentence
 from windrow.ingest.transform.kind import StepPlace, StepSection
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class LookupStepSection(StepSection):
         description="The lookup's name in receipts, metrics and errors."
     )
     key: Annotated[
-        Annotated[Mapping[Text, Text], Field(min_length=1)] | None, _PAIRS, LeftOut("`nearest`")
+        Annotated[Mapping[Text, Text], Field(min_length=1)] | None, _PAIRS, Default("`nearest`")
     ] = Field(
         default=None,
         description=(
@@ -59,7 +59,7 @@ class LookupStepSection(StepSection):
     nearest: Annotated[
         Annotated[Mapping[Text, Text], Field(min_length=1, max_length=1)] | None,
         Values("`{column: column}`"),
-        LeftOut("`key`"),
+        Default("`key`"),
     ] = Field(
         default=None,
         description=(
@@ -77,7 +77,7 @@ class LookupStepSection(StepSection):
             " product."
         ),
     )
-    into: Annotated[Text | None, LeftOut("the lookup's name")] = Field(
+    into: Annotated[Text | None, Default("the lookup's name")] = Field(
         default=None,
         description=(
             "With `nearest`: the new column, a list of structs of what is taken and `score`, the"
@@ -101,7 +101,7 @@ class LookupStepSection(StepSection):
     first_by: Annotated[
         Annotated[Text, AfterValidator(_order)] | None,
         Values("a column of the source, with ` desc` behind it for the greatest first"),
-        LeftOut("the window is refused"),
+        Default("the window is refused"),
     ] = Field(
         default=None,
         description="Which of several rows of one key is taken: the first one by this column.",

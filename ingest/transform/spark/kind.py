@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from windrow.ingest.settings.values import FunctionName, LeftOut, SchemaReference
+from windrow.ingest.settings.values import Default, FunctionName, SchemaReference
 from windrow.ingest.transform.kind import StepSection
 
 
@@ -27,7 +27,7 @@ class SparkSection(StepSection):
     )
     schema_: Annotated[
         SchemaReference | None,
-        LeftOut("`transform.schema` of the last step; of others the columns that come to it"),
+        Default("`transform.schema` of the last step; of others the columns that come to it"),
     ] = Field(
         default=None,
         alias="schema",
