@@ -18,14 +18,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, get_args
 
-from windrow.ingest.connection_errors import describe_connection_error, printable
 from windrow.ingest.errors import (
     RefusedError,
     SpecError,
     Stage,
     UnreachableError,
     WindrowError,
+    describe_connection_error,
     needing,
+    printable,
 )
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.settings.secrets import Secret, masked, read

@@ -18,8 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import httpcore2
 
-from windrow.ingest.connection_errors import describe_connection_error
-from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError, describe_connection_error
 from windrow.ingest.retry import growing_waits, retry
 from windrow.ingest.settings.secrets import Secret, read
 

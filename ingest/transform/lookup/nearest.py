@@ -44,10 +44,6 @@ class Nearest(Lookup):
     metric: Literal["cosine", "l2", "dot"]
 
     @property
-    def gives(self) -> list[str]:
-        return [self.into]
-
-    @property
     def reads(self) -> Mapping[str, frozenset[ColumnSource]]:
         return {self.into: frozenset[ColumnSource]().union(*super().reads.values())}
 

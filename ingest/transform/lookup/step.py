@@ -77,11 +77,6 @@ class Lookup:
         added = (Column(to, kind, nullable=True) for to, kind in self.added(source).items())
         return replace(before, columns=(*before.columns, *added))
 
-    @property
-    def gives(self) -> list[str]:
-        """The names of the columns that rows get."""
-        return [to for _, to in self.take]
-
     def added(self, source: pa.Schema) -> dict[str, pa.DataType]:
         """These columns' types, of a source with such columns."""
         return {to: source.field(of).type for of, to in self.take}
@@ -112,7 +107,7 @@ class Lookup:
 
     @property
     def reads(self) -> Mapping[str, frozenset[ColumnSource]]:
-        """The columns of rows and source that each column that is looked up depends on."""
+        """The columns that rows get, each with those of rows and source that it depends on."""
         keys = [column for column, _ in self.key]
         return {name: frozenset([*keys, (self.name, column)]) for column, name in self.take}
 
@@ -184,7 +179,7 @@ class LookupStep:
         answers, without, counts, refusals = self._answers(decoded, messages)
         missed = without & ~unavailable_rows(decoded, self._columns)
         counts = msgspec.structs.replace(counts, misses=int(missed.sum()))
-        fields = (pa.field(name, a.type) for name, a in zip(lookup.gives, answers, strict=True))
+        fields = (pa.field(name, a.type) for name, a in zip(lookup.reads, answers, strict=True))
         joined = pa.RecordBatch.from_arrays(
             [*rows.columns, *answers], schema=pa.schema([*rows.schema, *fields])
         )
@@ -194,7 +189,7 @@ class LookupStep:
             what = f"no row for the {self.by} of {counts.misses} of {counted(len(missed), 'row')}"
             raise self._refused(what, "Add what is missing.", decoded, messages, missed.argmax())
         before = {name: [name] for name in rows.schema.names}
-        made = marked(made, before | dict.fromkeys(lookup.gives, self._columns))
+        made = marked(made, before | dict.fromkeys(lookup.reads, self._columns))
         if lookup.on_miss == "dead":
             detail = f"No row of {lookup.name} has its {self.by} - in {lookup.setting}"
             reason = f"lookup:{lookup.name}:no_match"
