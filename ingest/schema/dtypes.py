@@ -120,6 +120,13 @@ def _struct(kind: pl.Struct) -> pa.DataType:
     return pa.struct([pa.field(f.name, arrow_type(f.dtype)) for f in kind.fields])
 
 
+ROW_NUMBER = "\x01"
+"""The name of a column with the number of each row, which steps and lookups add for themselves.
+
+No column of a table has it: `name_problems` refuses control characters.
+"""
+
+
 def name_problems(names: list[str]) -> Iterator[str]:
     """Finds what is wrong with the names of one level."""
     seen: dict[str, str] = {}

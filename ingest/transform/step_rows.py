@@ -7,7 +7,7 @@ that a step leaves out deletes its key. A column that a message left unchanged
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,28 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import RULES, Decoded, Deletes, Refusal
-from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.schema.metadata_arrays import columns as metadata_columns
 from windrow.ingest.schema.metadata_types import TYPES
-
-
-def refuse_own_column(
-    own: str, before: Columns, metadata: Iterable[tuple[str, str]], setting: str
-) -> None:
-    """Refuses rows that have a step's own column already, or a metadata column of its name.
-
-    Raises:
-        SpecError: they have.
-    """
-    if own in {c.name for c in before.columns} | {column for _, column in metadata}:
-        raise SpecError(
-            f"{setting} can't be used: the rows have a column {own}, and so has the step itself",
-            "spec",
-            "Give the rows' column another name. Nothing was read.",
-        )
 
 
 def beside_rows(

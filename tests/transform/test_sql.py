@@ -651,13 +651,6 @@ def test_a_step_takes_columns_that_it_does_not_read() -> None:
     assert selected("SELECT n + 1 AS m, x FROM rows", rows) == [{"m": 2, "x": [("a", 1), ("a", 2)]}]
 
 
-def test_the_steps_own_column_is_not_taken() -> None:
-    """Rows with a column of its name are refused, and never overwritten."""
-    rows = pa.record_batch({"_windrow_row": pa.array([7])})
-    with pytest.raises(SpecError, match="the rows have a column _windrow_row"):
-        Sql("SELECT * FROM rows").columns(columns_of(rows))
-
-
 @pytest.mark.parametrize(
     "query",
     [

@@ -43,7 +43,7 @@ from sqlalchemy.exc import DataError, DBAPIError, NoSuchTableError, SQLAlchemyEr
 from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, needing
 from windrow.ingest.ports.lookup import Answers, Ask
-from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.schema.dtypes import ROW_NUMBER, TIMESTAMP
 from windrow.ingest.settings.libpq import TCP
 from windrow.ingest.settings.secrets import Secret, read
 
@@ -415,14 +415,11 @@ def _answered(rows: pa.Table, found: list[int], keys: pa.Table) -> pa.Array:
 
     `found`: how many rows each question has found.
     """
-    place = "\x01"  # no column of a table has this name
-    asked = cast("pl.DataFrame", pl.from_arrow(keys)).with_row_index(place)
-    asked = asked.with_columns(pl.col(place) // KEYS_A_QUESTION)
+    asked = cast("pl.DataFrame", pl.from_arrow(keys)).with_row_index(ROW_NUMBER)
     there = cast("pl.DataFrame", pl.from_arrow(rows.select(keys.column_names).cast(keys.schema)))
-    questions = pl.Series(place, np.repeat(np.arange(len(found)), found), pl.UInt32)
-    there = there.with_columns(questions).with_row_index("\x02")
-    kept = there.join(asked, [*keys.column_names, place], how="semi", maintain_order="left")
-    return kept["\x02"].to_arrow()
+    key = there.join(asked, keys.column_names, how="left", maintain_order="left")[ROW_NUMBER]
+    questions = pl.Series(np.repeat(np.arange(len(found)), found), dtype=pl.UInt32)
+    return (key // KEYS_A_QUESTION == questions).arg_true().to_arrow()
 
 
 class _Characters(types.TypeDecorator[str]):

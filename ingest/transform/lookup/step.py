@@ -29,14 +29,13 @@ from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask, LookupSource, 
 from windrow.ingest.ports.transform import Apply, ColumnSource, Transform
 from windrow.ingest.schema.checksum import checksum, checksum_text
 from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import ROW_NUMBER
 from windrow.ingest.transform.step_rows import Asked, answerable, marked, unavailable_rows
 
 _PINNED = (
     " The window keeps to the version that it is pinned to; with --fresh-lookups (in Dagster"
     " fresh_lookups: true) it is pinned anew, to the newest one."
 )
-_AT = "\x01"
-"""The number of a row: no column of a table has this name."""
 
 
 @dataclass(frozen=True)
@@ -352,10 +351,10 @@ _NONE = np.zeros(0, np.int64)
 
 def _order(rows: pa.Table, by: str, descending: bool) -> pa.Array:
     """The numbers of the rows in the order in which `first_by` takes them."""
-    at = cast("pl.DataFrame", pl.from_arrow(rows)).with_row_index(_AT)
-    least_last = [descending, *(False for _ in rows.schema.names)]
-    ordered = at.sort([by, *rows.schema.names], descending=least_last, nulls_last=True)
-    return ordered[_AT].to_arrow()
+    frame = cast("pl.DataFrame", pl.from_arrow(rows))
+    least_last = [descending, *(False for _ in frame.columns)]
+    order = pl.arg_sort_by([by, *frame.columns], descending=least_last, nulls_last=True)
+    return frame.select(order).to_series().to_arrow()
 
 
 def _one(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -364,10 +363,6 @@ def _one(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _widest(kind: pa.DataType) -> pa.DataType:
     return pa.int64() if pa.types.is_integer(kind) else kind
-
-
-_NUMBER = "\x03"
-"""The number of a key: no column of a table has this name."""
 
 
 class KeyIndex:
@@ -408,7 +403,7 @@ class KeyIndex:
         found[equal] = numbers[equal]
         other = np.flatnonzero(alike & ~equal)  # two keys have one hash, or a key has a null
         if other.size:
-            numbered = self._keys.with_row_index(_NUMBER)
+            numbered = self._keys.with_row_index(ROW_NUMBER)
             joined = keys[other].join(numbered, keys.columns, how="left", maintain_order="left")
-            found[other] = joined[_NUMBER].cast(pl.Int64).fill_null(-1).to_numpy()
+            found[other] = joined[ROW_NUMBER].cast(pl.Int64).fill_null(-1).to_numpy()
         return found

@@ -28,7 +28,7 @@ from windrow.ingest.schema.user_code import (
     load_model,
 )
 from windrow.ingest.transform.rules import as_list, frame_of
-from windrow.ingest.transform.step_rows import beside_rows, refuse_own_column, with_deletes
+from windrow.ingest.transform.step_rows import beside_rows, with_deletes
 from windrow.ingest.waiting import waiting_for
 
 ROW = "_row"
@@ -62,7 +62,13 @@ class Python:
                 key than the rows.
         """
         _batch_of(self.function)
-        refuse_own_column(ROW, before, self.metadata, self.setting)
+        if ROW in {c.name for c in before.columns} | {column for _, column in self.metadata}:
+            raise SpecError(
+                f"{self.setting} can't be used: the rows have a column {ROW}, and so has the step"
+                " itself",
+                "spec",
+                "Give the rows' column another name. Nothing was read.",
+            )
         given = Columns.of(load_model(self.model))
         had, has = ({c.name: c.type for c in each.columns} for each in (before, given))
         other = [n for n in self.primary_key if n not in has or has[n] != had.get(n)]

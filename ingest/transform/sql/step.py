@@ -24,7 +24,7 @@ from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.calendar import rows_beyond
 from windrow.ingest.schema.columns import Column, Columns
-from windrow.ingest.schema.dtypes import TIMESTAMP, UnsupportedTypeError
+from windrow.ingest.schema.dtypes import ROW_NUMBER, TIMESTAMP, UnsupportedTypeError
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.transform.sql.select import (
     ROWS,
@@ -42,14 +42,11 @@ from windrow.ingest.transform.step_rows import (
     answerable,
     beside_rows,
     marked,
-    refuse_own_column,
     with_deletes,
 )
 
 SECONDS = 60
 """The longest that a SELECT may take for one batch."""
-
-_ROW = "_windrow_row"
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,6 @@ class Sql:
         Raises:
             SpecError: it can't be used with such rows; says all that is wrong.
         """
-        refuse_own_column(_ROW, before, self.metadata, self.setting)
         select = self.select([c.name for c in before.columns])
         self._refuse_keys(select)
         with locked() as con:
@@ -165,12 +161,12 @@ class Sql:
         more = [pa.field(n, TYPES[kind]) for kind, n in self.metadata if n not in schema.names]
         # nothing but what the SELECT was seen to read: DuckDB must find no other column
         read = [f for f in (*schema, *more) if f.name in select.reads]
-        empty = pa.schema([*read, pa.field(_ROW, pa.int64())]).empty_table()
+        empty = pa.schema([*read, pa.field(ROW_NUMBER, pa.int64())]).empty_table()
         computed = select.computed
         conditions = [] if select.condition is None else [select.condition]
         try:
             con.register(ROWS, empty)
-            expressions = [*conditions, *(o.expression for o in computed), column(_ROW)]
+            expressions = [*conditions, *(o.expression for o in computed), column(ROW_NUMBER)]
             asked = con.sql(query_of(expressions, select.where))
             found = asked.types
             asked.fetchall()  # what fails without a row fails for every row
@@ -200,7 +196,7 @@ class Sql:
     def _place_of_mistake(self, con: duckdb.DuckDBPyConnection, select: Select) -> str:
         """Names the first part of the SELECT that DuckDB can't compute by itself, and its line."""
         parts = [(output.name, output.expression) for output in select.computed]
-        for name, part in [("WHERE", select.condition or column(_ROW)), *parts]:
+        for name, part in [("WHERE", select.condition or column(ROW_NUMBER)), *parts]:
             try:
                 con.sql(query_of([part])).fetchall()
             except duckdb.Error:
@@ -230,7 +226,7 @@ class _Step:
             if name in select.reads and name not in schema.names
         }
         computed = [o.expression for o in select.computed]
-        self._query = query_of([*computed, column(_ROW)], select.where)
+        self._query = query_of([*computed, column(ROW_NUMBER)], select.where)
         self._lists = [o.name for o in select.outputs if o.unnests]
         conditions = [] if select.where is None else [select.where]
         self._parts = [*conditions, *computed]
@@ -315,7 +311,7 @@ class _Step:
         """Returns what DuckDB reads: the columns that are computed with, and row numbers."""
         columns = {name: decoded.rows[name] for name in self._read}
         columns |= beside_rows(self._metadata, decoded, messages)
-        columns[_ROW] = pa.array(np.arange(decoded.rows.num_rows))
+        columns[ROW_NUMBER] = pa.array(np.arange(decoded.rows.num_rows))
         return pa.table(columns)
 
     def _run(self, query: str, rows: pa.Table) -> pa.Table:
