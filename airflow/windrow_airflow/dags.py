@@ -1,4 +1,11 @@
-"""One DAG for each pipeline's file. Reads the files alone: no windrow, and no Kafka."""
+"""One DAG for each pipeline's file. Reads the files alone: no windrow, and no Kafka.
+
+windrow itself could tell the few settings that a DAG has, and isn't asked. Airflow parses each file
+twice a minute in its own environment, where windrow isn't, and again in each task: a process per
+file would need a cache, and each machine of Airflow's a `windrow` (or a container) for a parse. Nor
+is code of windrow's copied into this distribution: it uses what Airflow has, croniter and Jinja.
+What is read wrongly here makes no wrong window: `windrow run` checks the whole file.
+"""
 
 from __future__ import annotations
 
@@ -155,15 +162,15 @@ def _spec(text: str, env: _Env) -> Mapping[str, Any] | None:
     A subclass of windrow's component has another name, and the same attributes.
     """
     documents = [each for each in yaml.load_all(text, yaml.BaseLoader) if isinstance(each, dict)]
-    found = [each.get("attributes", each) for each in documents if _is_pipeline(each)]
-    if not found:
+    pipelines = [each.get("attributes", each) for each in documents if _is_pipeline(each)]
+    if not pipelines:
         return None
     if len(documents) > 1:
         raise ValueError(f"it has {len(documents)} documents; give each pipeline a file of its own")
     return {
-        "id": _filled(found[0]["id"], env),
-        "window": _filled(found[0]["window"], env),
-        "topic": _filled(found[0]["source"].get("topic"), env),
+        "id": _filled(pipelines[0]["id"], env),
+        "window": _filled(pipelines[0]["window"], env),
+        "topic": _filled(pipelines[0]["source"].get("topic"), env),
     }
 
 
@@ -252,8 +259,8 @@ def _ticks(cron: str, start: datetime, span: timedelta) -> list[datetime]:
     return found
 
 
-def _instant(written: object) -> datetime:
-    at = written if isinstance(written, datetime) else datetime.fromisoformat(str(written))
-    if at.tzinfo is None:
+def _instant(written: str) -> datetime:
+    instant = datetime.fromisoformat(written)
+    if instant.tzinfo is None:
         raise ValueError(f"window.start: {written} has no time zone")
-    return at
+    return instant
