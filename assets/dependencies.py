@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
-
-import msgspec
 
 from windrow.assets.names import kafka_key, ledger_key, sink_key, spark_key
 from windrow.ingest.assemble import Dependencies, assemble, dead_topic
@@ -25,7 +23,8 @@ from windrow.ingest.runner.context import Pipeline
 from windrow.resources.kafka import KafkaSource
 
 
-class Clock(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Clock:
     """A clock for a pipeline's runs."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -13,7 +13,9 @@ import random
 import zlib
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from windrow.assets.demo.orders import CITIES, HOURS, PARTITIONS
 
@@ -24,7 +26,7 @@ CHANGES = 8_000
 _NAMES = ("Ana", "Bela", "Chen", "Dilnoza", "Esi", "Farid", "Grün", "Hana")
 
 
-class CustomerRow(NamedTuple):
+class CustomerRow(msgspec.Struct, frozen=True):
     """A row of the database. `born`: days since 1970; `credit`: in cents."""
 
     customer: str
@@ -34,7 +36,7 @@ class CustomerRow(NamedTuple):
     credit: int
 
 
-class CustomerMessage(NamedTuple):
+class CustomerMessage(msgspec.Struct, frozen=True):
     """A message to produce. `row`: the customer's row after it; None if it is deleted."""
 
     partition: int
@@ -66,7 +68,7 @@ def changes(start: datetime, seed: int = 11) -> Iterator[CustomerMessage]:
         if draw < 0.3:
             yield from _deletion(old, now)
         elif draw < 0.32:
-            row = old._replace(customer=f"customer-{number:04d}")
+            row = msgspec.structs.replace(old, customer=f"customer-{number:04d}")
             number += 1
             rows[row.customer] = row
             yield from _deletion(old, now)
@@ -85,7 +87,7 @@ def _customer(rng: random.Random, customer: str) -> CustomerRow:
 def _deletion(old: CustomerRow, now: int) -> Iterator[CustomerMessage]:
     gone = _message("d", old, None, now)
     yield gone
-    yield gone._replace(value=None)
+    yield msgspec.structs.replace(gone, value=None)
 
 
 def _message(
@@ -119,4 +121,4 @@ def _image(row: CustomerRow | None) -> dict[str, Any] | None:
     if row is None:
         return None
     digits = row.credit.to_bytes(row.credit.bit_length() // 8 + 1, "big", signed=True)
-    return {**row._asdict(), "credit": base64.b64encode(digits).decode()}
+    return {**msgspec.structs.asdict(row), "credit": base64.b64encode(digits).decode()}

@@ -10,7 +10,9 @@ import random
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from windrow.assets.demo.poison import POISON
 
@@ -28,7 +30,7 @@ _TAGS = ("[]", '["sale"]', '["new","gift"]', "null")
 CITIES = ("Porto", "Lyon", "Leipzig", "Xi'an", "Kraków", "Malmö")
 
 
-class OrderMessage(NamedTuple):
+class OrderMessage(msgspec.Struct, frozen=True):
     """A message to produce. `through`: outside of transactions, or the end of its one."""
 
     kind: Kind

@@ -18,6 +18,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -81,7 +82,8 @@ class DeadReplayResult(msgspec.Struct, frozen=True):
     committed: Committed
 
 
-class DeadReplayRequest(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class DeadReplayRequest:
     """A request: its id, the chosen dead letters, and a function that edits them first.
 
     `dry_run`: only count the messages that would be accepted. `anyway`: although the pipeline
@@ -89,7 +91,7 @@ class DeadReplayRequest(msgspec.Struct, frozen=True):
     """
 
     id: str
-    chosen: Chosen = Chosen()
+    chosen: Chosen = field(default_factory=Chosen)
     edit: Edit | None = None
     dry_run: bool = False
     anyway: bool = False

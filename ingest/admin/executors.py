@@ -19,6 +19,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -79,7 +80,8 @@ class Marker(msgspec.Struct, frozen=True):
     name: str
 
 
-class Survey(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Survey:
     """The task. It returns its answer as the committable of an empty split. Picklable.
 
     `reader` reads the first batch of each of the `splits`; `markers` are the driver's

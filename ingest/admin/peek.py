@@ -11,6 +11,7 @@ And samples the newest messages of topics, for `windrow infer` and its check.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -205,7 +206,8 @@ MOST_BYTES = 16 << 20
 """Most bytes in a sample, apart from the rest of its last batch."""
 
 
-class Sample(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Sample:
     """A sample: its topics, the messages (`MESSAGES`), and the time at which the log begins.
 
     The time is None if it is unknown for one of the logs.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, cast
 
+import msgspec
 import typer
 from typer.core import TyperGroup
 
@@ -124,7 +125,7 @@ class Commands(TyperGroup):
         return name, command, rest
 
 
-class SparkOptions(NamedTuple):
+class SparkOptions(msgspec.Struct, frozen=True):
     """The Spark that tasks run on: a master with properties, or a Spark Connect server."""
 
     master: str | None

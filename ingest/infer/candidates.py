@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -67,7 +67,8 @@ class Candidate:
         return self.guess.type is not None
 
 
-class Composite(NamedTuple):
+@dataclass(frozen=True)
+class Composite:
     """A type of a schema that is made of other types of it.
 
     `parts`: these, in the schema's terms; `make`: makes the column's type of theirs;

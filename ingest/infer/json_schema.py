@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError, counted
@@ -83,7 +84,7 @@ def _doc(part: Any) -> str:
     return doc if isinstance(doc, str) else ""
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """A schema, the name of the document that it is in, and sampled values that it is about."""
 
     written: Any
@@ -132,11 +133,12 @@ class _Schema:
     def opened(self, part: _Part) -> TypeGuess | Composite:
         """The stated type, or that of the sampled values if it doesn't take them."""
         present = [value for value in part.values if value is not None]
-        found = self._stated(part._replace(values=present))
+        found = self._stated(msgspec.structs.replace(part, values=present))
         if isinstance(found, TypeGuess):
             return _held(found, present)
         reference = part.written.get("$ref")
-        return found._replace(
+        return replace(
+            found,
             make=lambda guesses: _held(found.make(guesses), present),
             name=ascii(f"{part.base}{reference}") if isinstance(reference, str) else "",
         )

@@ -9,11 +9,11 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import msgspec
 import pyarrow as pa
@@ -188,7 +188,7 @@ def infer(
     )
     untimed = sample.begins is None and sample.messages.num_rows > 0
     grid, start = _windows(asked.grid or (BATCH if untimed else None), sample.begins, now)
-    known = replace(asked, registry=None if registry is None else registry.url)
+    known = msgspec.structs.replace(asked, registry=None if registry is None else registry.url)
     nulls = sample.messages.column("value").null_count
 
     def files(reached: PipelineRequest) -> tuple[str, str]:
@@ -197,11 +197,13 @@ def infer(
         spec = spec_text(name, reached, grid, start, _DELAY, proposal, nulls=nulls)
         return schema_text(class_name(name), head, lines), spec
 
-    tried = _tried(*files(replace(known, cluster=None)), registry, sample.messages)
+    tried = _tried(*files(msgspec.structs.replace(known, cluster=None)), registry, sample.messages)
     known_rows = with_nullable_nan(without_repeated_key(proposal, tried.rows), tried.rows)
     if known_rows is not proposal:
         proposal = known_rows
-        tried = _tried(*files(replace(known, cluster=None)), registry, sample.messages)
+        tried = _tried(
+            *files(msgspec.structs.replace(known, cluster=None)), registry, sample.messages
+        )
     _write(folder, *files(known))
     return Inferred(
         name,
@@ -323,7 +325,8 @@ def _as_spec(folder: Path, name: str, asked: PipelineRequest) -> PipelineSpec:
     return parse_spec(attributes, existing).model_copy(update={"folder": folder.absolute()})
 
 
-class _Tried(NamedTuple):
+@dataclass(frozen=True)
+class _Tried:
     """The rows of a sample, the reasons why others were refused, and if these are few.
 
     `cut`: how many messages have timestamps that are too fine for a column.

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,7 +39,7 @@ _WAY_OUT = (
 )
 
 
-class Setting(NamedTuple):
+class Setting(msgspec.Struct, frozen=True):
     """A setting's value, with a comment for the spec."""
 
     value: Any
@@ -49,7 +50,7 @@ _WORDS = (b"NaN", b"Infinity")
 _NON_NUMERIC = {"allow_non_numeric_numbers": Setting(True, "NaN and infinities are floats")}
 
 
-class KeyAndValue(NamedTuple):
+class KeyAndValue(msgspec.Struct, frozen=True):
     """The parts of a message that say how to read it."""
 
     key: bytes | None
@@ -318,7 +319,9 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
         fields = [name for name in key if name not in reasons]
         more = {} if lenient.isdisjoint(key) else {"coerce": "lenient"}
         if fields:
-            decode["key"] = setting._replace(value={**setting.value, "fields": fields, **more})
+            decode["key"] = msgspec.structs.replace(
+                setting, value={**setting.value, "fields": fields, **more}
+            )
         else:
             del decode["fields_include"]
     return replace(proposal, candidates=candidates, decode=decode)

@@ -6,8 +6,9 @@ For each field the narrowest type that `formats.protobuf.fields` takes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from windrow.ingest.formats.confluent.payloads import message_at
@@ -76,7 +77,7 @@ def _may_be_null(field: Any) -> bool:
     return bool(field.has_presence and not default and not field.is_required)
 
 
-class _Item(NamedTuple):
+class _Item(msgspec.Struct, frozen=True):
     """One item of a repeated field."""
 
     of: Any

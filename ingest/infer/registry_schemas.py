@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
@@ -40,8 +40,7 @@ _FIRST = (0,)
 """The path of the first message type of a Protobuf schema."""
 
 
-@dataclass(frozen=True)
-class Framed:
+class Framed(msgspec.Struct, frozen=True):
     """Messages' keys or values behind their frames, and how many have each frame.
 
     `others`: the number of those that are not null and name no schema.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -23,8 +24,7 @@ SampledFormat = Literal[
 """The formats whose columns can be inferred from sampled messages, without a schema."""
 
 
-@dataclass(frozen=True)
-class PipelineRequest:
+class PipelineRequest(msgspec.Struct, frozen=True):
     """The topic, its cluster, and hints; None: inferred from the topic's messages.
 
     `cluster`: its name in a windrow.yaml, in place of `bootstrap`; `registry`: URL of a

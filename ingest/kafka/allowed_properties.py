@@ -9,9 +9,8 @@ CVE-2023-25194.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-
-import msgspec
 
 Value = str | int | bool
 Parse = Callable[[object], Value]
@@ -25,7 +24,8 @@ PLACE = "under client, in the spec's source or in windrow.yaml"
 """Places where a user writes properties, for errors that don't know which one it was."""
 
 
-class Property(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Property:
     """A property that a user may set; `consumer` is True if only consumers have it."""
 
     parse: Parse

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from windrow.ingest.errors import (
@@ -115,7 +116,7 @@ class IdentityCheck:
             raise refusal_of(split, error, errors, self._properties) from None
 
 
-class _Identity(NamedTuple):
+class _Identity(msgspec.Struct, frozen=True):
     """A cluster's id, and a topic's id and number of partitions."""
 
     cluster_id: str

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import confluent_kafka as ck
+import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from windrow.ingest.kafka.allowed_properties import Value
@@ -103,7 +104,7 @@ class ProducerError(Exception):
         self.kind, self.text, self.unanswered, self.about = kind, text, unanswered, about
 
 
-class ProducerMessage(NamedTuple):
+class ProducerMessage(msgspec.Struct, frozen=True):
     """A message to write, and what it is about, for the error if it can't be written."""
 
     key: bytes | None
@@ -203,18 +204,21 @@ class MessageProducer:
 
     def _put(self, topic: str, message: ProducerMessage, delivered: Callable[..., None]) -> None:
         """Puts a message into the client's queue, once there is room for it."""
-        key, value, headers, about = message
         while True:
             try:
                 self.retried(
                     lambda: self.records.produce(
-                        topic, value, key, headers=list(headers), on_delivery=delivered
+                        topic,
+                        message.value,
+                        message.key,
+                        headers=list(message.headers),
+                        on_delivery=delivered,
                     )
                 )
             except BufferError:
                 self._poll(AGAIN_SECONDS)
             except ProducerError as error:
-                error.about = about
+                error.about = message.about
                 raise
             else:
                 return

@@ -8,10 +8,12 @@ own. Every function that needs these columns takes that mapping, name -> column.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 
-class MetadataColumn(NamedTuple):
+class MetadataColumn(msgspec.Struct, frozen=True):
     """A metadata column: its type and its content, as `docs/settings.md` describes it.
 
     `needed` says why every table must have the column; None if a table can do without

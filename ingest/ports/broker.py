@@ -12,6 +12,7 @@ number of retries.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -47,7 +48,8 @@ class OffsetAndEpoch(msgspec.Struct, frozen=True):
     leader_epoch: int | None
 
 
-class Stamps(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Stamps:
     """Offsets, timestamps and leader epochs of the visible messages of a part of a log.
 
     Offsets ascend. Timestamps are epoch milliseconds; -1 stands for no timestamp, or

@@ -6,6 +6,7 @@ Rows are staged on executors; then the driver commits data and receipt in one op
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, Protocol, runtime_checkable
 
@@ -232,7 +233,8 @@ class Audit(Protocol):
         """
 
 
-class PublishedRows(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class PublishedRows:
     """A window's rows in their published form, which doesn't have all of their columns.
 
     `noted`: the checksum of each split, noted when it was published, by topic,

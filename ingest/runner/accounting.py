@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -264,8 +264,7 @@ def refuse_too_many_dead(
         _refuse_beyond(window, found, limits.of(stage), f"limits.{stage}", way_to_see)
 
 
-@dataclass(frozen=True)
-class _RefusedCounts:
+class _RefusedCounts(msgspec.Struct, frozen=True):
     """Dead letters of a window that one limit is for, of `read` messages.
 
     `first`: the places of the first ones; `which`: the stage, in words.

@@ -15,9 +15,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+
+import msgspec
 
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.errors import SpecError
@@ -48,8 +50,7 @@ So the first of them needn't wait long for the last.
 """
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """One run's try at a window.
 
     `found`: the committed generation to be replaced; None for a first reading.
@@ -275,7 +276,7 @@ def with_pins(
             kept.get((lookup, source.identity)) or now(lookup) for lookup, source in sources.items()
         ]
         frozen = pipeline.ledger.freeze_pins(window, generation, pins, anew=fresh)
-        found.append(replace(attempt, pins=frozen))
+        found.append(msgspec.structs.replace(attempt, pins=frozen))
     return found
 
 

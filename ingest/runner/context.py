@@ -85,7 +85,8 @@ class Result(msgspec.Struct, frozen=True):
         )
 
 
-class PassedOver(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class PassedOver:
     """A window that was refused, while the windows behind it were run all the same."""
 
     window: Window

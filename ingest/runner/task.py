@@ -78,8 +78,7 @@ class IgnoredFields:
                     self.fields[path if named else OTHERS] += 1
 
 
-@dataclass(frozen=True)
-class LateBins:
+class LateBins(msgspec.Struct, frozen=True):
     """The bounds in time of a window and of those before it.
 
     `edges` (epoch milliseconds, ascending) are their starts, the last two the window's

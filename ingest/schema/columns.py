@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import polars as pl
 import pyarrow as pa
@@ -75,7 +75,8 @@ class Column:
     default: pa.Scalar | None = None
 
 
-class AsWritten(NamedTuple):
+@dataclass(frozen=True)
+class AsWritten:
     """Columns as a writer's schema has them.
 
     `columns`: those with a field in that schema, by its name in the schema, and those

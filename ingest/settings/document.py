@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import yaml
 from pydantic_core import ErrorDetails
 
@@ -64,8 +65,7 @@ A shorter one is no secret, and is a word of many sentences.
 """
 
 
-@dataclass(frozen=True)
-class Mistake:
+class Mistake(msgspec.Struct, frozen=True):
     """One mistake at a setting in the attributes, or in a line of the text (`line`)."""
 
     path: SettingPath

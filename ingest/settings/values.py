@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, NoReturn, Self
 
+import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -52,15 +52,13 @@ _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """A URL with one slash instead of two: as a path it would be a folder of the machine."""
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(msgspec.Struct, frozen=True):
     """Annotation: the values that a setting takes, in words for `docs/settings.md`."""
 
     words: str
 
 
-@dataclass(frozen=True)
-class Default:
+class Default(msgspec.Struct, frozen=True):
     """Annotation: the default of a setting, in words for `docs/settings.md`.
 
     It is for defaults that are no value of the setting's own.

@@ -23,11 +23,12 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import NoReturn, Self
 
+import msgspec
 import numpy as np
 
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, counted
@@ -222,7 +223,7 @@ class MemoryBroker:
                 )
             entries = log.between(start, stop, most)
             if self._isolation == "read_uncommitted":
-                entries = [replace(e, transaction=None) for e in entries]
+                entries = [msgspec.structs.replace(e, transaction=None) for e in entries]
             return entries, entries[-1].offset + 1 if len(entries) == most else stop
 
     # ----------------------------------------------------------------------------------------------

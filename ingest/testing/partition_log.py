@@ -14,6 +14,8 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Literal
 
+import msgspec
+
 from windrow.ingest.model.source import Isolation
 
 NO_TIMESTAMP = -1
@@ -21,8 +23,7 @@ Ended = Literal["committed", "aborted"]
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(eq=False)
-class TransactionState:
+class TransactionState(msgspec.Struct, eq=False):
     """The state of a transaction, shared by all entries that it wrote.
 
     So its end decides all of them at once.
@@ -31,8 +32,7 @@ class TransactionState:
     status: Literal["open"] | Ended = "open"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """The content of one offset: a message, or a transaction's marker.
 
     `timestamp` is in epoch milliseconds, or `NO_TIMESTAMP`; its type is librdkafka's

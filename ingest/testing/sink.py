@@ -7,6 +7,7 @@ import io
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -91,7 +92,8 @@ def _table(committable: str) -> pa.Table:
         return reader.read_all()
 
 
-class MemoryContent(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class MemoryContent:
     """The whole content of a table, replaced by each change.
 
     `rows`: the staged pieces of each window, by its key.
@@ -99,9 +101,9 @@ class MemoryContent(msgspec.Struct, frozen=True):
 
     owner: TableOwner
     version: int = 0
-    rows: dict[str, tuple[pa.Table, ...]] = {}
-    receipts: dict[str, tuple[int, Receipt]] = {}
-    notes: dict[str, int] = {}
+    rows: dict[str, tuple[pa.Table, ...]] = field(default_factory=dict)
+    receipts: dict[str, tuple[int, Receipt]] = field(default_factory=dict)
+    notes: dict[str, int] = field(default_factory=dict)
 
 
 class MemoryStore:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -69,7 +69,7 @@ def with_deletes(
     return replace(decoded, deletes=merged), stays
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True):
     """What a step computes of some columns.
 
     `may_keep`: where the message left all of them unchanged, the table keeps its value.
@@ -85,14 +85,14 @@ def answerable(decoded: Decoded, asked: Sequence[Asked], kind: str, setting: str
     if decoded.unavailable is None:
         return decoded
     refusals = []
-    for name, reads, may_keep in asked:
-        rows, counts = np.unique(_rows(decoded.unavailable, reads), return_counts=True)
-        refused = rows[counts < len(reads)] if may_keep else rows
+    for output in asked:
+        rows, counts = np.unique(_rows(decoded.unavailable, output.reads), return_counts=True)
+        refused = rows[counts < len(output.reads)] if output.may_keep else rows
         detail = (
             "The message left a column unchanged, and so doesn't say its value - in"
-            f" {name} of {setting}"
+            f" {output.name} of {setting}"
         )
-        refusals.append(Refusal(refused, f"{kind}:{name}:unavailable", detail))
+        refusals.append(Refusal(refused, f"{kind}:{output.name}:unavailable", detail))
     return decoded.refused(RULES, refusals)
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.admin.ward import START, Kind, Ward, hour, repaired
@@ -426,9 +425,7 @@ def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) ->
         ),
         "elsewhere": first.set_column(offset, first.schema.field(offset), [[77] * first.num_rows]),
     }[how]
-    light.store.store.content = msgspec.structs.replace(
-        kept, rows={hour(0).key: (changed, *pieces[1:])}
-    )
+    light.store.store.content = replace(kept, rows={hour(0).key: (changed, *pieces[1:])})
     before = light.sink.look(hour(0))
     with pytest.raises(
         RefusedError, match=r"are not those of its receipt: shop.things\[0\] offsets 0 to 6"

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 
@@ -68,7 +67,7 @@ class Unfenced:
         kept, key = self._sink.store.content, receipt.window.key
         version = kept.version + 1
         rows = (*kept.rows[key], *(t for s in staged for t in tables(s.rows)))
-        self._sink.store.content = msgspec.structs.replace(
+        self._sink.store.content = replace(
             kept,
             version=version,
             rows=kept.rows | {key: rows},

@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 import struct
 import tempfile
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -399,7 +399,7 @@ def test_a_sample_of_which_nothing_fits_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a b", "_topic", "{{ x }}"])
 def test_no_field_of_a_line_is_left_out(tmp_path: Path, name: str) -> None:
     """Fields are told by their order: without one of them no line fits."""
-    asked = replace(ASKED, format="csv", columns=("id", name, "c"))
+    asked = msgspec.structs.replace(ASKED, format="csv", columns=("id", name, "c"))
     with pytest.raises(SpecError, match="in --columns can't be a column"):
         begun(tmp_path / "new", b"1,2,3", asked=asked)
     assert not (tmp_path / "new").exists()

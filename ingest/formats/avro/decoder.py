@@ -49,9 +49,9 @@ def avro_batch_decoder(schema: AvroSchema, columns: Columns) -> BatchDecoder:
     Raises:
         SpecError: a column can't be read from the schema.
     """
-    by_field, defaults = columns.as_written(schema.fields)
-    fast, strict = AvroPass(schema, by_field), StrictAvro(schema, by_field)
-    return BatchDecoder(columns.arrow_schema, fast, strict, defaults)
+    by_field = columns.as_written(schema.fields)
+    fast, strict = AvroPass(schema, by_field.columns), StrictAvro(schema, by_field.columns)
+    return BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults)
 
 
 class AvroPass(OnePass):

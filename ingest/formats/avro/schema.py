@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS
 
@@ -34,8 +36,7 @@ Debezium writes it for numbers of a database column that has no fixed scale.
 """
 
 
-@dataclass(frozen=True)
-class Logical:
+class Logical(msgspec.Struct, frozen=True):
     """Logical type. `precision` and `scale` count only if it is a decimal."""
 
     name: str
@@ -43,16 +44,14 @@ class Logical:
     scale: int = 0
 
 
-@dataclass(frozen=True)
-class PrimitiveType:
+class PrimitiveType(msgspec.Struct, frozen=True):
     """Primitive type, one of `PRIMITIVES`."""
 
     name: str
     logical: Logical | None = None
 
 
-@dataclass(frozen=True)
-class FixedType:
+class FixedType(msgspec.Struct, frozen=True):
     """Type of values that always have `size` bytes."""
 
     name: str
@@ -60,44 +59,38 @@ class FixedType:
     logical: Logical | None = None
 
 
-@dataclass(frozen=True)
-class EnumType:
+class EnumType(msgspec.Struct, frozen=True):
     """Enum: a value is the number of one of its symbols."""
 
     name: str
     symbols: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ArrayType:
+class ArrayType(msgspec.Struct, frozen=True):
     """Array of items of one type."""
 
     items: AvroType
 
 
-@dataclass(frozen=True)
-class MapType:
+class MapType(msgspec.Struct, frozen=True):
     """Map from strings to values of one type."""
 
     values: AvroType
 
 
-@dataclass(frozen=True)
-class UnionType:
+class UnionType(msgspec.Struct, frozen=True):
     """Union: a value is the number of one of its types, then a value of that type."""
 
     branches: tuple[AvroType, ...]
 
 
-@dataclass(frozen=True)
-class NamedReference:
+class NamedReference(msgspec.Struct, frozen=True):
     """Reference to a record by its full name. Only a record can contain itself."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class RecordType:
+class RecordType(msgspec.Struct, frozen=True):
     """Record: the values of its fields, in order. `aliases`: its other full names."""
 
     name: str
@@ -105,16 +98,14 @@ class RecordType:
     aliases: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class AbsentType:
+class AbsentType(msgspec.Struct, frozen=True):
     """Type of a field that only the reader has: always null, and no byte of the message.
 
     A parsed schema has no such type; `resolve.py` adds it.
     """
 
 
-@dataclass(frozen=True)
-class RefusedType:
+class RefusedType(msgspec.Struct, frozen=True):
     """Type of a union that can't become the column: a message that has it is refused.
 
     A parsed schema has no such type; `resolve.py` adds it. `words`: the original type,

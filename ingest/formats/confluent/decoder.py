@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -262,7 +263,7 @@ class BatchDecoders:
 
     def of(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         """Returns the decoder for messages with a frame, made when it is first needed."""
-        return self._kept(schema, frame._replace(id=""))
+        return self._kept(schema, msgspec.structs.replace(frame, id=""))
 
     def _made(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         kind = self._decoder.payloads.kind
@@ -382,7 +383,7 @@ class FramedBatchDecoder:
         for branch, size in np.unique(np.stack([branches, sizes]), axis=1).T.tolist():
             at = np.flatnonzero((branches == branch) & (sizes == size))
             if 0 <= branch < count:
-                inside = frame._replace(skip=frame.skip + size, path=(branch,))
+                inside = msgspec.structs.replace(frame, skip=frame.skip + size, path=(branch,))
                 made = self._of_frame(inside, values.take(pa.array(at)), messages, rows[at])
             else:
                 what = f"Schema id {frame.id}: Avro is malformed: the union has only {count} types"

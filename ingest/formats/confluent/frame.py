@@ -11,8 +11,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -29,7 +29,7 @@ _NUMBER_END, _GUID_END = 5, 17
 """The bytes of a frame with a number, and with a GUID, without a path."""
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True):
     """Frame of messages.
 
     - `id`: the schema's id, a number or a GUID.
@@ -69,7 +69,7 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
     for i in np.flatnonzero(named).tolist():
         frame = _frame(in_header[i].as_py(), paths=paths)
         if frame is not None:
-            numbers[i] = known.setdefault(frame._replace(skip=0), len(known))
+            numbers[i] = known.setdefault(msgspec.structs.replace(frame, skip=0), len(known))
     data, begins, ends = octets_of(values)
     sizes = ends - begins
     first = (

@@ -74,13 +74,14 @@ class AvroPayloads:
         written = root if isinstance(root, AvroSchema) else root[frame.path[0]]
         if written is None:
             return OtherRecord("null")
-        by_field, defaults = columns.as_written(written.fields)
-        if _is_other(written.names, written.fields, by_field, records):
+        by_field = columns.as_written(written.fields)
+        if _is_other(written.names, written.fields, by_field.columns, records):
             return OtherRecord(written.root or "no record")
-        read = resolved(written, by_field, records)
-        fast, strict = AvroPass(read, by_field), StrictAvro(read, by_field)
+        read = resolved(written, by_field.columns, records)
+        fast, strict = AvroPass(read, by_field.columns), StrictAvro(read, by_field.columns)
         return RecordDecoder(
-            BatchDecoder(columns.arrow_schema, fast, strict, defaults, frame.skip), written.root
+            BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults, frame.skip),
+            written.root,
         )
 
 
@@ -118,13 +119,14 @@ class ProtobufPayloads:
         assert schema is not None
         kind = message_at(schema, frame.path, _PLACE)
         fields = set(kind.fields_by_name)
-        by_field, defaults = columns.as_written(fields)
-        if _is_other([kind.full_name], fields, by_field, records):
+        by_field = columns.as_written(fields)
+        if _is_other([kind.full_name], fields, by_field.columns, records):
             return OtherRecord(kind.full_name)
-        strict = StrictProtobuf(kind, by_field, "null")
-        fast = ProtobufPass(kind, by_field)
+        strict = StrictProtobuf(kind, by_field.columns, "null")
+        fast = ProtobufPass(kind, by_field.columns)
         return RecordDecoder(
-            BatchDecoder(columns.arrow_schema, fast, strict, defaults, frame.skip), kind.full_name
+            BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults, frame.skip),
+            kind.full_name,
         )
 
 

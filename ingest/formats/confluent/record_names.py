@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 
@@ -34,15 +36,13 @@ class RecordDecoder:
     record: str
 
 
-@dataclass(frozen=True)
-class OtherRecord:
+class OtherRecord(msgspec.Struct, frozen=True):
     """Record whose messages aren't rows, by its full name."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class OneOfSeveral:
+class OneOfSeveral(msgspec.Struct, frozen=True):
     """Union of `count` types: each message begins with the number of its type."""
 
     count: int

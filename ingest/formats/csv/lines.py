@@ -20,15 +20,14 @@ wait for another line.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import NamedTuple
+
+import msgspec
 
 from windrow.ingest.errors import counted
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """Characters with a meaning, one each, and the bare field that is null.
 
     None: no character has this meaning, or no field is null.
@@ -46,7 +45,7 @@ _CONTROLS = str.maketrans("0bfnrtvZ", "\0\b\f\n\r\t\v\x1a")
 """The characters that letters behind an escape mean."""
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """One field of a line.
 
     `bare`: the field as it is in the message, with its escapes; None if it is in

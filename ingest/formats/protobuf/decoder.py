@@ -53,9 +53,9 @@ def protobuf_batch_decoder(kind: Any, columns: Columns) -> BatchDecoder:
     Raises:
         SpecError: a column can't be read from the type.
     """
-    by_field, defaults = columns.as_written(kind.fields_by_name)
-    fast, strict = ProtobufPass(kind, by_field), StrictProtobuf(kind, by_field)
-    return BatchDecoder(columns.arrow_schema, fast, strict, defaults)
+    by_field = columns.as_written(kind.fields_by_name)
+    fast, strict = ProtobufPass(kind, by_field.columns), StrictProtobuf(kind, by_field.columns)
+    return BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults)
 
 
 class ProtobufPass(OnePass):

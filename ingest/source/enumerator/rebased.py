@@ -6,7 +6,8 @@ Freezes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from windrow.ingest.errors import SpecError, first_few
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen, label_text
@@ -17,8 +18,7 @@ from windrow.ingest.source.enumerator.positions import position_marks, positions
 from windrow.ingest.source.enumerator.topics import discover
 
 
-@dataclass(frozen=True)
-class Rebase:
+class Rebase(msgspec.Struct, frozen=True):
     """The boundary at which the next window starts, and a sentence for each change by it."""
 
     boundary: Boundary

@@ -31,7 +31,6 @@ below it then doesn't know the topic-partition, and drops them otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -63,8 +62,7 @@ from windrow.ingest.source.enumerator.topics import Discovered, discover, refuse
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class _Log:
+class _Log(msgspec.Struct, frozen=True):
     """A topic-partition's log for all questions of one resolution.
 
     Cuts lie in [floor, limit], and `end` is the stable end. `lower` is the lower

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -54,8 +55,7 @@ class ScanBudgetError(Exception):
     """The look for one label would be a long one."""
 
 
-@dataclass(frozen=True)
-class ScanRange:
+class ScanRange(msgspec.Struct, frozen=True):
     """The part of a log to look at: from `begin`, for cuts below `limit`.
 
     The log ends at `end`; messages between the limit and the end help to decide.
@@ -101,7 +101,7 @@ class Look:
             try:
                 self._add_cuts(piece, labels, cuts)
             except _SeekError as seek:
-                piece = replace(piece, begin=seek.target)
+                piece = msgspec.structs.replace(piece, begin=seek.target)
             else:
                 break
         return cuts

@@ -12,8 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import closing
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -316,7 +317,7 @@ class Cursor:
         raise unreachable(self._split, what, self.position)
 
 
-class LogLimits(NamedTuple):
+class LogLimits(msgspec.Struct, frozen=True):
     """The first offset of the log, and its high watermark."""
 
     low: int

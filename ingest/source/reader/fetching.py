@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
@@ -26,7 +27,7 @@ To wait for all wanted messages would be a stall at the end of the log.
 """
 
 
-class Start(NamedTuple):
+class Start(msgspec.Struct, frozen=True):
     """The offset at which a client begins to read.
 
     With `leader_epoch` the cluster tells if the log was cut off below the offset since;
@@ -57,7 +58,7 @@ class Fetched:
     batches: Iterable[pa.RecordBatch]
 
 
-class LastMessage(NamedTuple):
+class LastMessage(msgspec.Struct, frozen=True):
     """The last message that a client handed over.
 
     `leader_epoch` is negative if the message has none.

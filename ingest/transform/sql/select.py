@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
 import duckdb
+import msgspec
 
 from windrow.ingest.errors import BugError, SpecError
 
@@ -72,8 +72,7 @@ rows alone decide what comes out. (They are no wall against an author who means 
 """
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """One column that a SELECT gives.
 
     `source`: the column of the rows that it passes on as it is; None if it is computed, by
@@ -88,8 +87,7 @@ class Output:
     unnests: bool = False
 
 
-@dataclass(frozen=True)
-class Select:
+class Select(msgspec.Struct, frozen=True):
     """A SELECT over rows.
 
     `where` is true for the rows that are kept, else false, and None where all of them are;
