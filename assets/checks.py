@@ -174,9 +174,9 @@ def _loss(pipeline: Pipeline) -> Verdict:
     ]
     lost = sum(r.counts.skipped for r in receipts)
     newest = _newest_words(len(receipts))
-    what, may = (counted(lost, "offset"), "lost") if lost else ("messages", "perhaps lost")
+    losses = f"{counted(lost, 'offset')} lost" if lost else "messages perhaps lost"
     why = (
-        f"Of {newest}, {what} are {may}; first: {lines[0]}. They can't be read any more: keep"
+        f"Of {newest}, {losses}; first: {lines[0]}. They can't be read any more: keep"
         " messages longer, or run windows sooner."
         if lines
         else f"No message of {newest} is lost."

@@ -178,8 +178,8 @@ def completeness(pipeline: Pipeline) -> Verdict:
     words = []
     if overdue:
         words.append(
-            f"{first_few(overdue)} {'are' if len(overdue) > 1 else 'is'} not complete, though delay"
-            f" and max_wait are over. {_held(pipeline, found)}"
+            f"Not complete, though delay and max_wait are over: {first_few(overdue)}."
+            f" {_held(pipeline, found)}"
         )
     if too_late:
         words.append(_late_words(too_late, tolerance))
@@ -203,14 +203,10 @@ def shortened(lines: Sequence[str]) -> str:
 def _late_words(late: Mapping[str, int], tolerance: float) -> str:
     """Says how many messages of complete windows came in later ones. `late`: by window."""
     count, whose = sum(late.values()), "its" if len(late) == 1 else "their"
-    which = (
-        f"1 message of {whose} hours is"
-        if count == 1
-        else f"{counted(count, 'message')} of {whose} hours are"
-    )
     return (
-        f"{first_few(list(late))}: {which} in later windows. Nothing is lost: sum by hour over the"
-        " message's timestamp. That is more than `window.completeness.tolerance`,"
+        f"{first_few(list(late))}: {counted(count, 'message')} of {whose} hours came in later"
+        " windows. Nothing is lost: sum by hour over the message's timestamp."
+        " That is more than `window.completeness.tolerance`,"
         f" {tolerance:.3g} of a window's messages: raise it if that many may be late. A longer"
         " `window.delay` waits for such messages."
     )

@@ -195,7 +195,7 @@ def left_words(count: int, oldest: str) -> str:
     """A tick's sentence about the older windows that it leaves; empty if there are none."""
     if not count:
         return ""
-    which = f"{counted(count, 'window')} before {oldest} {'are' if count > 1 else 'is'}"
+    which = f"{counted(count, 'window')} before {oldest}"
     which = f"At least {which}" if count == OLDER else which
     return (
         f"{which} not materialized. The schedule doesn't catch up with windows that are so old:"

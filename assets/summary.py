@@ -64,7 +64,7 @@ def _rows(result: Result) -> str:
     )
     words = "".join(f", {counted(count, what)} {done}" for count, what, done in others if count)
     return (
-        f"**{counted(counts.rows, 'row')}** of {counted(counts.read, 'message')} are in the table"
+        f"In the table: **{counted(counts.rows, 'row')}** of {counted(counts.read, 'message')}"
         f"{words}{', by an earlier run' if result.recovered else ''}."
     )
 
@@ -108,8 +108,7 @@ def _goes_on(lag: Lag | None, state: WindowState | None) -> str:
         found = f"{hours[state.state]}. "
     if lag is not None:
         old = f", the oldest {_age(lag.seconds)} old" if lag.records else ""
-        were = "was" if lag.records == 1 else "were"
-        found += f"Behind it {counted(lag.records, 'offset')} {were} unread then{old}."
+        found += f"Behind it, unread then: {counted(lag.records, 'offset')}{old}."
     return found
 
 

@@ -210,7 +210,7 @@ def _sentence(done: DeadReplayResult) -> str:
     """Summarizes a dead-letter replay for the run's log."""
     again = "".join(f"; {one.count} refused again at stage {one.stage}" for one in done.refused)
     said = (
-        f"{done.tried} of {counted(done.open, 'open dead letter')} were tried,"
+        f"{done.tried} of {counted(done.open, 'open dead letter')} tried,"
         f" {done.messages} accepted,"
         f" {done.edited} of them edited{again}"
     )

@@ -181,7 +181,7 @@ def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
         " If the first ones aren't wanted, move window.start." if left[0].offsets is None else ""
     )
     return (
-        f"{count:,} {'window is' if count == 1 else 'windows are'} not committed, though later"
+        f"{counted(count, 'window')} not committed, though later"
         f" ones are: {', '.join(one.range for one in left[:_FEW])}{more}. They were refused, or"
         f" never run: windrow run SPEC --window {left[0].range} commits them, or says why not."
         f"{unwanted}"

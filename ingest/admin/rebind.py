@@ -62,9 +62,8 @@ class Rebind(msgspec.Struct, frozen=True):
         one, last = self.missing[0].key, self.missing[-1].key
         keys = one if one == last else f"{one} to {last}"
         gone = (
-            f"{counted(len(self.missing), 'committed window')} that the ledger knows"
-            f" {'is' if one == last else 'are'}"
-            f" not in it: {keys}."
+            f"It lacks {counted(len(self.missing), 'committed window')} that the ledger knows:"
+            f" {keys}."
         )
         again = (
             "They can be run again from the same offsets, as long as the topic holds those; the"

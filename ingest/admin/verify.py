@@ -203,7 +203,7 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     if counts.read != counts.valid + counts.dead + counts.dropped + counts.filtered:
         parts = f"{counts.valid} valid + {counts.dead} dead + {counts.dropped} dropped"
         parts += f" + {counts.filtered} filtered" if counts.filtered else ""
-        problems.append(f"{counted(counts.read, 'message')} read are not {parts}")
+        problems.append(f"{counted(counts.read, 'message')} read, but {parts}")
     if counts.read + counts.invisible + counts.skipped != length:
         parts = f"{counts.read} read + {counts.invisible} invisible + {counts.skipped} skipped"
         problems.append(f"{parts} are not the {counted(length, 'offset')} of the plan")

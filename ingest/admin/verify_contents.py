@@ -87,7 +87,7 @@ def find_unnamed(pipeline: str, audit: Audit, capabilities: Capabilities) -> lis
         " a reader can drop what comes twice by the header windrow.origin."
     )
     return [
-        Finding(level, "table", f"{counted(count, 'message')} lie where no receipt says", do, key)
+        Finding(level, "table", f"{counted(count, 'message')} lying where no receipt says", do, key)
         for key, count in sorted(found.items())
     ]
 
@@ -167,7 +167,9 @@ def differences(
         if count != wanted:
             lost = count < wanted
             may = capabilities.allows(lost=lost) or (lost and may_lack)
-            what = f"{where}: {count} {kind} were read back, {wanted} were committed"
+            what = (
+                f"{where}: {counted(count, kind.removesuffix('s'))} read back, {wanted} committed"
+            )
             (allowed if may and kind != "dead letters" else problems).append(what)
         elif known != checksum:
             problems.append(

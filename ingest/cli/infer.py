@@ -78,7 +78,8 @@ def check_topics(
     asked = spec.stated_registry if registry is None else registry_at(registry)
     selection = narrowed(spec.source.selection(), topic)
     checked = check(assemble.assemble_to_look(spec), selection, asked, most)
-    fitting = "an unknown number fits" if checked.fitting is None else f"{checked.fitting:,} fit"
-    summary = f"Of {counted(checked.sampled, 'sampled message')} {fitting}. Nothing was written."
+    fitting = "an unknown number" if checked.fitting is None else f"{checked.fitting:,}"
+    sampled = counted(checked.sampled, "sampled message")
+    summary = f"Of {sampled} {fitting} would fit. Nothing was written."
     output.show(checked, *map(render.finding_line, checked.findings), Text(summary))
     output.exit_code = checked.exit_code

@@ -183,7 +183,7 @@ def nothing_waiting(pipeline: Pipeline, *, done: bool | None) -> Text:
     least = window.min_records if isinstance(window, MicroBatches) else 1
     return Text(
         "Nothing is waiting"
-        + (f": there are fewer than {counted(least, 'new offset')}." if least > 1 else ".")
+        + (f": fewer than {counted(least, 'new offset')}." if least > 1 else ".")
         + still_to_come(pipeline)
     )
 

@@ -36,11 +36,7 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     )
     wrong = sum(f.level == "wrong" for f in verified.findings)
     unchecked = sum(f.level == "unchecked" for f in verified.findings)
-    said = (
-        f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong"
-        if wrong
-        else "nothing is wrong"
-    )
+    said = f"{counted(wrong, 'thing')} wrong" if wrong else "nothing is wrong"
     summary = f"{counted(verified.windows, 'window')}, {counted(verified.rows, 'row')}: {said}"
     if unchecked:
         summary += f"; {counted(unchecked, 'thing')} could not be checked"

@@ -5,7 +5,6 @@ Loaded only when a command runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -133,21 +132,16 @@ def show_states(output: Output, path: Path, text: str) -> None:
     )
     if missing:
         raise NotClosedError(
-            f"{_which(missing, spec.id)} committed",
+            f"Not committed of {spec.id}: {first_few(missing)}",
             "check",
             f"`windrow run SPEC --window {missing[0]}` commits it, or says why not.",
         )
     if opened:
         raise NotClosedError(
-            f"{_which(opened, spec.id)} complete",
+            f"Not complete of {spec.id}: {first_few(opened)}",
             "check",
             holding_in_words(found, pipeline.ledger.newest(spec.id)[-1]),
         )
-
-
-def _which(windows: Sequence[str], pipeline: str) -> str:
-    several = len(windows) > 1
-    return f"{first_few(windows)} of {pipeline} {'are' if several else 'is'} not"
 
 
 class Due(msgspec.Struct, frozen=True):

@@ -162,7 +162,7 @@ def enough(mine: int, every: int) -> bool:
 
 
 def _rare(guess: TypeGuess, others: int, every: int) -> TypeGuess:
-    note = f"{others} of {counted(every, 'sampled value')} are of another type, and refused"
+    note = f"{others} of {counted(every, 'sampled value')} of another type, and refused"
     return (
         guess
         if guess.type is None
@@ -233,7 +233,7 @@ def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> 
         return every
     if every is not None:
         entries = list_of(struct_of((("key", TypeGuess(pa.string())), ("value", every))))
-        note = f"{counted(len(fields), 'different key')} were sampled"
+        note = f"{counted(len(fields), 'different key')} sampled"
         return replace(entries, note="; ".join(filter(None, [note, entries.note])))
     guess = struct_of((key, guess_type(found, tried, depth)) for key, found in fields.items())
     return guess if fields else TypeGuess(None, "only objects without fields were sampled")

@@ -112,10 +112,11 @@ class Inferred(Begun, frozen=True):
     def describe(self, topic: str) -> list[str]:
         """Returns lines for people: what was written, and what is in no row."""
         columns = counted(self.columns, "column")
+        sampled = counted(self.sampled, "sampled message")
         lines = [
             f"Wrote {self.spec} and {self.schema}.",
             f"{columns} of format {self.format}, {self.told_by}.",
-            f"Of {counted(self.sampled, 'sampled message')} of {topic} {self.fitting:,} fit.",
+            f"Of {sampled} of {topic} {self.fitting:,} would fit.",
         ]
         if self.refused:
             refused = ", ".join(f"{n:,}: {why}" for why, n in self.refused)
@@ -441,8 +442,8 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
         raise SpecError(what, "spec", f"{do} If it is no id of a schema: --format raw.")
     if 2 * documents <= len(valued):
         raise SpecError(
-            f"{documents:,} of {counted(len(valued), 'message')} of topic {topic} are JSON objects,"
-            f" and {_others(valued)}",
+            f"Of {counted(len(valued), 'message')} of topic {topic}, JSON objects: {documents:,};"
+            f" {_others(valued)}",
             "spec",
             f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats.",
         )
@@ -452,8 +453,8 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
             return next(name for name in get_args(SampledFormat) if name == format_)
         if events:
             raise SpecError(
-                f"{events:,} of {counted(documents, 'message')} of topic {topic} look like"
-                f" {ENVELOPES[format_].tool}'s events, and the others don't",
+                f"Of {counted(documents, 'message')} of topic {topic} only {events:,} could be"
+                f" {ENVELOPES[format_].tool}'s events",
                 "spec",
                 f"Nothing was written. Say what they are: --format {format_}, or --format json.",
             )
@@ -461,11 +462,11 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
 
 
 _BEGINS = (
-    (b"\xef\xbb\xbf", "begin with a byte-order mark, which JSON doesn't have"),
-    (b"\x1f\x8b", "are compressed with gzip"),
-    (b"\x28\xb5\x2f\xfd", "are compressed with zstd"),
-    (b"[", "are JSON arrays, and a row needs an object"),
-    (b"{", "begin as JSON objects: several in a message, or broken ones"),
+    (b"\xef\xbb\xbf", "beginning with a byte-order mark, which JSON doesn't have"),
+    (b"\x1f\x8b", "compressed with gzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (b"[", "JSON arrays, and a row needs an object"),
+    (b"{", "beginning as JSON objects, several in a message or broken ones"),
 )
 
 
@@ -474,7 +475,7 @@ def _others(valued: Sequence[KeyAndValue]) -> str:
     others = [one.value.lstrip() for one in valued if one.value and document(one.value) is None]
     for begin, words in _BEGINS:
         if found := sum(value.startswith(begin) for value in others):
-            return f"{found:,} {words}"
+            return f"{words}: {found:,}"
     return "the format of the others is unknown"
 
 
@@ -505,7 +506,7 @@ def _by_format(
 
 def _none(topic: str, valued: int, what: str) -> SpecError:
     return SpecError(
-        f"None of {counted(valued, 'message')} of topic {topic} are {what}", "spec", _DO
+        f"None of {counted(valued, 'message')} of topic {topic} could be {what}", "spec", _DO
     )
 
 
@@ -515,7 +516,7 @@ def _refuse_empty(topic: str, sampled: int, messages: Sequence[KeyAndValue]) -> 
     raise SpecError(
         f"No message of topic {topic} can be sampled"
         if not sampled
-        else f"{counted(sampled, 'message')} of topic {topic} were sampled, none with a value",
+        else f"{counted(sampled, 'message')} of topic {topic} sampled, none with a value",
         "spec",
         "Nothing was written. Produce one first; or, if a schema registry has the topic's schema,"
         " name it: --registry https://HOST:PORT; or begin with a template: windrow init --topic"

@@ -108,7 +108,10 @@ def refuse_unplaced(
                 "dead letters are not in the order of the batch's messages, each once",
             ),
             (len(dead) and np.isin(dead, rows).any(), "a message is a row and a dead letter"),
-            (len(deletes) != keys, f"{keys} deletes came with the messages of {len(deletes)}"),
+            (
+                len(deletes) != keys,
+                f"{counted(keys, 'delete')} came with the messages of {len(deletes)}",
+            ),
             (
                 not _ascends(deletes, count, 0),
                 "deletes are not in the order of the batch's messages",
@@ -116,12 +119,12 @@ def refuse_unplaced(
             (len(dead) and np.isin(dead, deletes).any(), "a message is a delete and a dead letter"),
             (
                 len(deletes) and not keyed,
-                f"{len(deletes)} deletes came for a table without a primary key",
+                f"{counted(len(deletes), 'delete')} came for a table without a primary key",
             ),
             (decoded.dropped < 0 or decoded.filtered < 0, "a count is negative"),
             (
                 placed != count,
-                f"of {counted(count, 'message')} {placed} were accounted for: {parts}",
+                f"{placed} of {counted(count, 'message')} accounted for: {parts}",
             ),
         )
         if wrong
@@ -158,7 +161,7 @@ def refuse_unequal(plan: Plan, staged: Sequence[Staged]) -> None:
     """
     if tuple(s.split for s in staged) != plan.splits:
         raise AccountingError(
-            f"The tasks returned {len(staged)} results, which are not those of the plan's"
+            f"The tasks returned {counted(len(staged), 'result')}, and not those of the plan's"
             f" {counted(len(plan.splits), 'split')}",
             "check",
             "Nothing was committed. Run the window again; if it happens again, report a bug.",
@@ -178,7 +181,7 @@ def _refuse_split(c: SplitCounts) -> None:
             (
                 c.rows_staged != c.rows + c.deletes,
                 (
-                    f"{counted(c.rows_staged, 'row')} were staged of {_changes(c)} that"
+                    f"{counted(c.rows_staged, 'row')} staged of {_changes(c)} that"
                     f" {counted(c.valid, 'valid message')} became"
                 ),
             ),
@@ -373,9 +376,8 @@ def unexplained(
         if s.topic not in compacted and markers > 2 * (s.read + s.aborted) + 100:
             found.append(
                 f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {counted(markers, 'offset')}"
-                f" hold neither a"
-                " visible nor an aborted message, more than transaction markers explain on a topic"
-                f" that is not compacted (window {plan.window.key})"
+                " with neither a visible nor an aborted message, more than transaction markers"
+                f" explain on a topic that is not compacted (window {plan.window.key})"
             )
     return tuple(found)
 

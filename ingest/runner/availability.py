@@ -202,8 +202,8 @@ class JoiningTopic(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """A clause for people."""
         return (
-            f"{self.topic} joins in this window: by source.joining, {self.before:,} of its offsets"
-            f" from before the window are read into it, and {self.passed_over:,} are passed over"
+            f"{self.topic} joins in this window, which by source.joining reads {self.before:,} of"
+            f" its offsets from before the window, and passes over {self.passed_over:,}"
         )
 
 
@@ -271,9 +271,9 @@ def unselected_topics(
             unread[tp.topic] += max(0, ends[tp].offset - max(mark.offset, starts[tp]))
     return tuple(
         f"{topic} was read {until if topic in named else 'earlier'}, and the spec doesn't select"
-        f" {'all of ' if topic in still else ''}it any more:"
-        f" {f'{unread[topic]:,}' if topic in unread else 'an unknown number'} of its messages are"
-        " unread. Another pipeline? Give it another id"
+        f" {'all of ' if topic in still else ''}it any more: unread of its messages:"
+        f" {f'{unread[topic]:,}' if topic in unread else 'an unknown number'}."
+        " Another pipeline? Give it another id"
         for topic in sorted(named if newly else named | set(+unread))
     )
 

@@ -332,15 +332,16 @@ class _RowCounter:
         read, counts = self._read, self._read.counts
         if self._went_around != counts.deletes:
             raise BugError(
-                f"{self._went_around} deletes came to be staged, and {counts.deletes} were read",
+                f"{counted(self._went_around, 'delete')} came to be staged, of"
+                f" {counts.deletes} read",
                 "check",
                 "Nothing was committed. Report it, with Spark's version.",
                 *self._position,
             )
         if self._came.count > counts.valid:
             raise self._miscounted(
-                f"{counted(self._came.count, 'message')} have rows after it, and"
-                f" {counts.valid} had any before"
+                f"{counted(self._came.count, 'message')} with rows after it, and"
+                f" {counts.valid} before"
             )
         changed = msgspec.structs.replace(
             counts,

@@ -420,7 +420,7 @@ def refuse_other_end(ledger: Ledger, receipt: Receipt) -> None:
 def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     """Words the windows that a table lacks, and what to do about it, in two sentences."""
     return (
-        f"{_lacking(pipeline, lost)}, which {'was' if len(lost) == 1 else 'were'} committed."
+        f"{_lacking(pipeline, lost)}, though committed."
         f" {_remedy(pipeline, lost)}.{see_runbook('restored-backup')}"
     )
 

@@ -213,10 +213,10 @@ def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
     """Makes the error at the end of a run of so many windows that has passed over some."""
     if windows == 1:
         return passed[0].error
-    was, keys = "was" if len(passed) == 1 else "were", ", ".join(one.window.key for one in passed)
+    keys = ", ".join(one.window.key for one in passed)
     lines = "\n".join(f"{one.window.key}: {one.error}" for one in passed)
     return RefusedError(
-        f"{len(passed)} of {counted(windows, 'window')} {was} refused: {keys}",
+        f"{len(passed)} of {counted(windows, 'window')} refused: {keys}",
         "check",
         f"The others are committed. Run the refused ones again, once they are fixed:\n{lines}",
     )

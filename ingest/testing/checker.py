@@ -242,7 +242,6 @@ def _sums(receipt: Receipt) -> Iterator[str]:
         yield f"window {key}: the totals are not the sums over its splits"
     if total.skipped and not receipt.partial:
         yield (
-            f"window {key}: {counted(total.skipped, 'offset')} were skipped, and the receipt"
-            f" doesn't say that"
-            " it is partial"
+            f"window {key}: {counted(total.skipped, 'offset')} skipped, and the receipt"
+            " doesn't say that it is partial"
         )

@@ -501,7 +501,7 @@ def test_filtered_messages_add_up(scene: Scene) -> None:
     assert compare_receipts([fewer]) == []
     lying = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, filtered=1))
     assert [f.what for f in compare_receipts([lying])] == [
-        "20 messages read are not 18 valid + 2 dead + 0 dropped + 1 filtered"
+        "20 messages read, but 18 valid + 2 dead + 0 dropped + 1 filtered"
     ]
 
 
@@ -543,7 +543,7 @@ def test_receipt_that_does_not_add_up(scene: Scene) -> None:
         made, counts=msgspec.structs.replace(made.counts, read=19), splits=()
     )
     assert [f.what for f in compare_receipts([lying])] == [
-        "19 messages read are not 18 valid + 2 dead + 0 dropped",
+        "19 messages read, but 18 valid + 2 dead + 0 dropped",
         "19 read + 0 invisible + 0 skipped are not the 20 offsets of the plan",
         "its splits are not those of its plan",
     ]

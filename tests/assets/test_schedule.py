@@ -72,7 +72,7 @@ def test_a_tick_says_what_it_leaves(world: World) -> None:
     done(world, 3, 4)
     [request] = ask(world, "things_closed", hour(100, 5))
     assert isinstance(request, dg.RunRequest)
-    said = f"50 windows before {world.key(100 - LEAST)} are not materialized."
+    said = f"50 windows before {world.key(100 - LEAST)} not materialized."
     assert request.tags["windrow/left"].startswith(said)
     assert "start a backfill" in request.tags["windrow/left"]
     done(world, *range(100 - LEAST, 100))
@@ -80,7 +80,7 @@ def test_a_tick_says_what_it_leaves(world: World) -> None:
     assert isinstance(told, str)
     assert told.startswith(f"No closed window is waiting. {said}")
     done(world, *range(3), *range(5, 100 - LEAST - 1))
-    assert f"1 window before {world.key(100 - LEAST)} is not" in tick(world, hour(100, 5))
+    assert f"1 window before {world.key(100 - LEAST)} not materialized" in tick(world, hour(100, 5))
 
 
 def test_nothing_is_said_where_nothing_is_left(world: World) -> None:
@@ -96,7 +96,7 @@ def test_a_tick_says_what_it_leaves_in_its_log(
 ) -> None:
     """The tick's own log, which Dagster keeps with it, has the sentence too."""
     ask(world, "things_closed", hour(100, 5))
-    assert f"52 windows before {world.key(52)} are not materialized." in capsys.readouterr().err
+    assert f"52 windows before {world.key(52)} not materialized." in capsys.readouterr().err
 
 
 def test_a_run_is_found_by_its_hours(world: World) -> None:

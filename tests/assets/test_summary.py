@@ -55,20 +55,20 @@ def test_what_happened_is_said_first(tmp_path: Path, instance: dg.DagsterInstanc
     world.broker.delete_records(TopicPartition(TOPIC, 1), 10)
     assert world.run(0, 1).success
     assert said(world, 0) == (
-        "**50 rows** of 50 messages are in the table. **Messages may be lost**, see `partial`."
+        "In the table: **50 rows** of 50 messages. **Messages may be lost**, see `partial`."
         " Complete: its hours are over in every topic-partition."
     )
     assert re.fullmatch(
-        r"\*\*61 rows\*\* of 62 messages are in the table\. \*\*1 dead letter\*\* \(most: `.+`\);"
+        r"In the table: \*\*61 rows\*\* of 62 messages\. \*\*1 dead letter\*\* \(most: `.+`\);"
         r" 1 message of earlier windows, late\. Complete: its hours are over in every"
-        r" topic-partition\. Behind it 60 offsets were unread then, the oldest 4 d 2 h old\.",
+        r" topic-partition\. Behind it, unread then: 60 offsets, the oldest 4 d 2 h old\.",
         said(world, 1),
     )
     image = re.search(r"\(<(data:[^<>]+)>\)", str(world.metadata(1)["summary"].value))
     assert image is not None
     assert drawn(image[1]) == {"committed": 2, "late": 1, "dead": 1}
     assert world.run(0).success
-    assert said(world, 0).startswith("**50 rows** of 50 messages are in the table, by an earlier")
+    assert said(world, 0).startswith("In the table: **50 rows** of 50 messages, by an earlier")
     assert "Late: its hours are over, and 1 message of its hours came" in said(world, 0)
 
 
@@ -99,9 +99,9 @@ def test_a_window_without_messages_has_no_picture(world: World) -> None:
     world.fill(1, first=2)
     assert world.run(1).success
     assert world.metadata(1)["summary"].value == (
-        "**0 rows** of 0 messages are in the table. No message was late, refused or lost."
-        " Complete: its hours are over in every topic-partition. Behind it 60 offsets were unread"
-        " then, the oldest 4 d 2 h old."
+        "In the table: **0 rows** of 0 messages. No message was late, refused or lost."
+        " Complete: its hours are over in every topic-partition. Behind it, unread then:"
+        " 60 offsets, the oldest 4 d 2 h old."
     )
 
 

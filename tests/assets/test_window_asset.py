@@ -126,7 +126,7 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
     result = world.run(0, 3)
     assert not result.success
     assert world.green() == {world.key(0), world.key(1), world.key(3)}
-    assert f"Window {world.key(2)}: 1 of 4 windows was refused: 2026-01-05T02:00:00Z" in failure_of(
+    assert f"Window {world.key(2)}: 1 of 4 windows refused: 2026-01-05T02:00:00Z" in failure_of(
         result
     )
     assert "refused: JSON is malformed: Expecting value (200). First: " in failure_of(result)

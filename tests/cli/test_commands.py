@@ -236,7 +236,7 @@ def test_a_refused_window_is_passed_over_where_that_is_said(stage: Stage) -> Non
         hour(5),
     ]
     assert going["error"]["message"].startswith(
-        f"1 of 3 windows was refused: {hour(4)}. The others are committed."
+        f"1 of 3 windows refused: {hour(4)}. The others are committed."
     )
     assert "2 of 2 messages refused: JSON is malformed" in going["error"]["message"]
     stage.write(window="grid: batch")

@@ -295,9 +295,7 @@ def test_a_script_repairs(refused: Stage) -> None:
     error = refused.json("replay", refused.spec, "--window", hour(0), code=1)["error"]["message"]
     assert "holds 1 message edited for a dead-letter replay" in error
     going = refused.json("replay", refused.spec, "--window", RANGE, "--keep-going", code=1)
-    assert going["error"]["message"].startswith(
-        f"2 of 6 windows were refused: {hour(0)}, {hour(1)}."
-    )
+    assert going["error"]["message"].startswith(f"2 of 6 windows refused: {hour(0)}, {hour(1)}.")
     assert [w["committed"]["receipt"]["generation"] for w in going["windows"]] == [1] * 4
     assert (
         refused.json("replay", refused.spec, "--window", hour(0), "--accept-fewer")["windows"][0][
@@ -344,9 +342,7 @@ def test_what_cannot_be_replayed(refused: Stage) -> None:
     assert refused.json(*asked, code=1)["error"]["message"].endswith(f" Not tried: {hour(7)}.")
     going = refused.json(*asked, "--keep-going", code=1)
     assert [w["window"] for w in going["windows"]] == [hour(5)]
-    assert going["error"]["message"].startswith(
-        f"2 of 3 windows were refused: {hour(6)}, {hour(7)}."
-    )
+    assert going["error"]["message"].startswith(f"2 of 3 windows refused: {hour(6)}, {hour(7)}.")
     assert refused.call("dead", "replay", refused.spec).exit_code == 2
     assert (
         refused.call("dead", "replay", refused.spec, "--stage", "key").stdout.startswith(

@@ -138,8 +138,8 @@ def test_a_topic_that_joins_is_told_before_it_is_read(
         stage.broker.produce(TopicPartition("shop.new", 0), b'{"id": 1}', timestamp=at)
     stage.write(f"topic_pattern: 'shop[.].*', joining: {joining}")
     says = (
-        f"shop.new joins in this window: by source.joining, {before} of its offsets from before"
-        f" the window are read into it, and {passed_over} are passed over"
+        f"shop.new joins in this window, which by source.joining reads {before} of its offsets from"
+        f" before the window, and passes over {passed_over}"
     )
     (plan,) = stage.json("plan", stage.spec, "--window", hour(2))["plans"]
     assert plan["joining"] == [{"topic": "shop.new", "before": before, "passed_over": passed_over}]
@@ -475,7 +475,7 @@ def test_a_topic_that_is_not_read_any_more_is_told(stage: Stage) -> None:
         at = START + timedelta(hours=n)
         stage.broker.produce(TopicPartition("shop.new", 0), b'{"id": 1}', timestamp=at)
     stage.write("topic: shop.new")
-    what = f"until {hour(2)}, and the spec doesn't select it any more: 2 of its messages are unread"
+    what = f"until {hour(2)}, and the spec doesn't select it any more: unread of its messages: 2"
     fix = "Another pipeline? Give it another id"
     says = f"shop.things was read {what}. {fix}"
 
@@ -523,7 +523,7 @@ def test_a_topic_that_is_not_read_any_more_may_be_out_of_reach(
     monkeypatch.setattr(MemoryBroker, "topics", some)
     (run,) = stage.json("run", stage.spec, "--window", hour(2))["windows"]
     (said,) = run["committed"]["receipt"]["warnings"]
-    assert "any more: an unknown number of its messages are unread" in said
+    assert "any more: unread of its messages: an unknown number." in said
     assert stage.json("lag", stage.spec)["unselected"] == []
 
 

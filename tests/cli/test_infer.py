@@ -31,7 +31,7 @@ def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
     result = stage.call("infer", "shop.things", str(tmp_path / "new"), *AT)
     assert result.exit_code == 1, result.output
     assert "2 columns of format json, guessed from 10 messages" in result.stdout
-    assert "Of 12 sampled messages of shop.things 10 fit" in result.stdout
+    assert "Of 12 sampled messages of shop.things 10 would fit" in result.stdout
     assert "2: not_json" in result.stdout
     assert "Don't run it yet" in result.stdout
     (check,) = typed_next(result.stdout)
@@ -331,8 +331,8 @@ def register(registry: RegistryServer, **fields: Any) -> None:
 
 
 VERSIONS: dict[str, tuple[dict[str, Any], int, str]] = {
-    "the same": ({"id": "long"}, 0, "1 fit"),
-    "a narrower type": ({"id": "int"}, 0, "1 fit"),
+    "the same": ({"id": "long"}, 0, "1 would fit"),
+    "a narrower type": ({"id": "int"}, 0, "1 would fit"),
     "another type": (
         {"id": "string"},
         1,

@@ -55,7 +55,7 @@ def test_the_next_batch(batches: Stage) -> None:
     batches.write(window=f"{BATCH}, min_records: 3")
     assert (
         batches.call("run", batches.spec).stdout
-        == "Nothing is waiting: there are fewer than 3 new offsets.\n"
+        == "Nothing is waiting: fewer than 3 new offsets.\n"
     )
     assert batches.json("verify", batches.spec)["findings"] == []
 

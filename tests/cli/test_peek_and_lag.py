@@ -250,7 +250,7 @@ def test_windows_that_were_left_out_are_seen(stage: Stage) -> None:
     assert told() == [[{"start": hour(1), "end": hour(3), "windows": 2, "offsets": 5}]] * 2
     advice = f"windrow run {stage.spec} --window {left} commits them, or says why not"
     lag, show = (stage.call(verb, stage.spec).stdout for verb in ("lag", "show"))
-    assert f"2 windows are not committed, though later ones are: {left}." in lag.replace("\n", " ")
+    assert f"2 windows not committed, though later ones are: {left}." in lag.replace("\n", " ")
     assert "They have 5 offsets, which are not counted above." in lag.replace("\n", " ")
     assert all(advice in text.replace("\n", " ") for text in (lag, show))
     assert level() == "warn"
@@ -280,7 +280,7 @@ def test_windows_before_the_first_one_that_was_run_are_seen(stage: Stage) -> Non
         ("doctor", ""),
     ):
         said = " ".join(stage.call(verb, stage.spec).stdout.split())
-        assert f"2 windows are not committed, though later ones are: {hour(0)}/{hour(2)}." in said
+        assert f"2 windows not committed, though later ones are: {hour(0)}/{hour(2)}." in said
         assert "If the first ones aren't wanted, move window.start" in said
         assert end in said
     for few in (("--limit", "1"), ("--window", hour(3))):

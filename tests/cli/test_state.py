@@ -29,7 +29,7 @@ def test_states(stage: Stage) -> None:
     shown = stage.json("state", stage.spec, "--window", f"{hour(2)}/{hour(4)}", code=4)
     assert states(shown) == {hour(2): "complete", hour(3): "uncommitted"}
     assert shown["error"]["message"] == (
-        f"{hour(3)} of things is not committed. `windrow run {stage.spec} --window"
+        f"Not committed of things: {hour(3)}. `windrow run {stage.spec} --window"
         f" {hour(3)}` commits it, or says why not."
     )
 
@@ -59,7 +59,7 @@ def test_the_oldest_window_of_several(stage: Stage) -> None:
     said = stage.json("state", stage.spec, "--window", f"{hour(3)}/{hour(6)}", code=4)
     assert states(said) == {hour(3): "open", hour(4): "uncommitted", hour(5): "uncommitted"}
     message = said["error"]["message"]
-    assert message.startswith(f"{hour(4)}, {hour(5)} of things are not committed.")
+    assert message.startswith(f"Not committed of things: {hour(4)}, {hour(5)}.")
     assert f"--window {hour(4)}` commits it" in message
 
 

@@ -25,6 +25,6 @@ def test_tampering_is_found_and_fixed(stage: Stage) -> None:
         ("wrong", "table", hour(1), f"shop.things[{p}]") for p in range(2)
     ]
     assert all(f"windrow replay SPEC --window {hour(1)}" in f["do"] for f in findings)
-    assert "2 things are wrong" in stage.call("verify", stage.spec, "--deep").stdout
+    assert "2 things wrong" in stage.call("verify", stage.spec, "--deep").stdout
     stage.json("replay", stage.spec, "--window", hour(1))
     assert stage.json("verify", stage.spec, "--deep") == healthy

@@ -320,7 +320,7 @@ def test_a_few_odd_values_do_not_take_the_type_away() -> None:
     assert guess_type([1, "x"]).lenient
     many: list[Any] = [1] * 199
     assert guess_type([*many, "x"]) == TypeGuess(
-        pa.int64(), "1 of 200 sampled values are of another type, and refused"
+        pa.int64(), "1 of 200 sampled values of another type, and refused"
     )
     assert guess_type([*many, {}]).type == pa.int64()
 

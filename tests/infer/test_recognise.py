@@ -140,13 +140,13 @@ UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
     "no value": (
         [None, None],
         asked(),
-        "2 messages of topic t were sampled, none with a value",
+        "2 messages of topic t sampled, none with a value",
         "windrow init",
     ),
     "something else": (
         [b"a,b", b"\xff", {"id": 1}],
         asked(),
-        "1 of 3 messages of topic t are JSON objects",
+        "Of 3 messages of topic t, JSON objects: 1;",
         "--format csv --columns",
     ),
     "ids without a registry": (
@@ -158,7 +158,7 @@ UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
     "events among documents": (
         [DEBEZIUM, {"id": 1}],
         asked(),
-        "1 of 2 messages of topic t look like Debezium's",
+        "Of 2 messages of topic t only 1 could be Debezium's",
         "--format debezium-json",
     ),
     "rows of several tables": (
@@ -218,7 +218,7 @@ UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
     "no documents": (
         [b"1"],
         asked(format="json"),
-        "None of 1 message of topic t are JSON objects",
+        "None of 1 message of topic t could be JSON objects",
         "--format raw",
     ),
     "no events": ([{"id": 1}], asked(format="canal-json"), "Canal's events", "--format raw"),

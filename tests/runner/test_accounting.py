@@ -134,16 +134,16 @@ def test_counts_that_agree_are_no_complaint() -> None:
         ({"valid": 5}, "read 10 is not valid 5 + dead 2 + dropped 1 + filtered 1"),
         ({"dropped": 0}, "read 10 is not valid 6 + dead 2 + dropped 0 + filtered 1"),
         ({"filtered": 2}, "read 10 is not valid 6 + dead 2 + dropped 1 + filtered 2"),
-        ({"rows": 8}, "7 rows were staged of 8 that 6 valid messages became"),
-        ({"rows_staged": 6}, "6 rows were staged of 7 that 6 valid messages became"),
-        ({"rows_staged": 8}, "8 rows were staged of 7 that 6 valid messages became"),
+        ({"rows": 8}, "7 rows staged of 8 that 6 valid messages became"),
+        ({"rows_staged": 6}, "6 rows staged of 7 that 6 valid messages became"),
+        ({"rows_staged": 8}, "8 rows staged of 7 that 6 valid messages became"),
         (
             {"valid": 8, "dropped": 0, "filtered": 0},
             "8 valid messages became fewer rows than one each: 7",
         ),
         (
             {"rows": 4, "deletes": 2},
-            "7 rows were staged of 4 + 2 deleted that 6 valid messages became",
+            "7 rows staged of 4 + 2 deleted that 6 valid messages became",
         ),
         (
             {"rows": 2, "deletes": 3, "rows_staged": 5},
@@ -455,17 +455,17 @@ def test_a_stager_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
 DECODED: list[tuple[dict[str, Any], str]] = [
     (
         {"filtered": 1},
-        "of 4 messages 5 were accounted for: 2 valid + 1 dead + 1 dropped + 1 filtered",
+        "5 of 4 messages accounted for: 2 valid + 1 dead + 1 dropped + 1 filtered",
     ),
     (
         {"dropped": 2},
-        "of 4 messages 5 were accounted for: 2 valid + 1 dead + 2 dropped + 0 filtered",
+        "5 of 4 messages accounted for: 2 valid + 1 dead + 2 dropped + 0 filtered",
     ),
-    ({"dropped": 0}, "of 4 messages 3 were accounted for"),
+    ({"dropped": 0}, "3 of 4 messages accounted for"),
     ({"filtered": -1, "dropped": 2}, "a count is negative"),
     ({"dropped": -1, "filtered": 2}, "a count is negative"),
-    ({"without": 1, "row_index": [3]}, "of 4 messages 3 were accounted for: 1 valid + 1 dead"),
-    ({"row_index": [0, 0]}, "of 4 messages 3 were accounted for: 1 valid + 1 dead"),
+    ({"without": 1, "row_index": [3]}, "3 of 4 messages accounted for: 1 valid + 1 dead"),
+    ({"row_index": [0, 0]}, "3 of 4 messages accounted for: 1 valid + 1 dead"),
     ({"without": 1}, "1 row came with the messages of 2"),
     ({"row_index": [3, 0]}, "rows are not in the order of the batch's messages"),
     ({"row_index": [0, 4]}, "rows are not in the order of the batch's messages"),
@@ -870,4 +870,4 @@ def test_markers_of_aborted_transactions_explain_offsets() -> None:
     assert unexplained(plan(split), [counts(split, aborted=50)], frozenset()) == ()
     split = Split("shop.things", 1, 0, 10 + 50 + 221)
     (warning,) = unexplained(plan(split), [counts(split, aborted=50)], frozenset())
-    assert "221 offsets hold neither" in warning
+    assert "221 offsets with neither" in warning

@@ -120,7 +120,7 @@ def test_each_message_is_counted_once(
         ([[12], [11]], "not in the order of the split's log"),
         ([[9]], "not of the split"),
         ([[30]], "not of the split"),
-        ([[10, 11, 12, 13]], "4 messages have rows after it, and 3 had any before"),
+        ([[10, 11, 12, 13]], "4 messages with rows after it, and 3 before"),
     ],
 )
 def test_rows_that_name_no_message_of_theirs(batches: list[list[int]], match: str) -> None:
@@ -267,7 +267,7 @@ def test_two_rows_of_one_key_and_one_message(
 
 def test_a_delete_that_is_lost_on_its_way() -> None:
     """What goes around the function is counted on both sides of it."""
-    with pytest.raises(BugError, match="1 deletes came to be staged, and 2 were read"):
+    with pytest.raises(BugError, match="1 delete came to be staged, of 2 read"):
         keyed([(10, False, 1), (11, True, 1)], 7, 2, Kept())
 
 

@@ -388,7 +388,7 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
     names = ", ".join(WINDOWS[n].key for n in refused)
     assert (
         all_refused([o for o in outcomes if isinstance(o, PassedOver)], 12).what
-        == f"9 of 12 windows were refused: {names}"
+        == f"9 of 12 windows refused: {names}"
     )
 
 

@@ -68,7 +68,7 @@ DAGSTER = (
     Picture(
         "checks",
         "/assets/billing?view=checks&checkDetail=loss",
-        ("completeness", "offsets are lost", "They can't be read any more"),
+        ("completeness", "offsets lost", "They can't be read any more"),
         (1280, 715),
     ),
     Picture(

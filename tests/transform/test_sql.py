@@ -460,9 +460,9 @@ def test_a_runaway_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("error", "room", "said"),
     [
-        (duckdb.OutOfMemoryException("Out of Memory"), 1, "no memory for what 2 rows become"),
-        (duckdb.InvalidInputException("Arrow Appender: 'x'"), 0, "of 1 row is too large"),
-        (pa.ArrowInvalid("offset overflow"), 1, "of 2 rows is too large"),
+        (duckdb.OutOfMemoryException("Out of Memory"), 1, "no memory for what it makes of 2 rows"),
+        (duckdb.InvalidInputException("Arrow Appender: 'x'"), 0, "too large for a batch of 1 row "),
+        (pa.ArrowInvalid("offset overflow"), 1, "too large for a batch of 2 rows "),
         (duckdb.InvalidInputException("Arrow Appender: 'x'"), 1, None),
     ],
 )

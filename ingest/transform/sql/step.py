@@ -247,8 +247,8 @@ class _Step:
 
     def _too_large(self, rows: pa.Table | pa.RecordBatch) -> SpecError:
         return SpecError(
-            f"What {self._sql.setting} makes of {counted(rows.num_rows, 'row')} is too large for a"
-            " batch",
+            f"What {self._sql.setting} makes is too large for a batch of"
+            f" {counted(rows.num_rows, 'row')}",
             "validate",
             _FEWER,
         )
@@ -338,8 +338,8 @@ class _Step:
             raise broken(error) from error
         except duckdb.OutOfMemoryException:
             raise SpecError(
-                f"{self._sql.setting} found no memory for what {counted(rows.num_rows, 'row')}"
-                " become",
+                f"{self._sql.setting} found no memory for what it makes of"
+                f" {counted(rows.num_rows, 'row')}",
                 "validate",
                 _FEWER,
             ) from None

@@ -150,7 +150,7 @@ def test_messages_beside_those_of_the_receipt_are_told(out: Out) -> None:
     assert out.stage.call("rebind", out.stage.spec, "--yes").exit_code == 0
     out.stage.json("run", out.stage.spec, "--window", hour(0))
     (found,) = out.stage.json("verify", out.stage.spec, "--deep", code=1)["findings"]
-    assert "4 messages lie where no receipt says" in found["what"]
+    assert "4 messages lying where no receipt says" in found["what"]
     assert (found["level"], found["window"]) == ("wrong", hour(0))
 
 
