@@ -15,6 +15,7 @@ from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.runner.spark.java import end_unused
 from windrow.ingest.runner.spark.jobs import session_of
 from windrow.ingest.runner.spark.local import MASTER
+from windrow.ingest.runner.spark.pyspark_internals import own_context
 
 
 class Spark(LazyPySparkResource):
@@ -71,8 +72,7 @@ class Spark(LazyPySparkResource):
         return SparkEngine(self._context, lambda: launch_early(self.master, self.spark_config))
 
     def _context(self) -> SparkContext:
-        # everything public would make one
-        is_new = SparkContext._active_spark_context is None  # noqa: SLF001
+        is_new = own_context() is None
         context = spark_context(self.master, self.spark_config)
         if is_new:
             self._own = context

@@ -391,9 +391,6 @@ def test_what_the_index_names_is_there() -> None:
 
 # --------------------------------------------------------------------------------------------------
 
-OF_OTHERS = {"_active_spark_context"}
-"""Names of PySpark, where no public one serves."""
-
 
 def patched(path: Path) -> list[str]:
     """Private names that a module of tests replaces."""
@@ -404,7 +401,6 @@ def patched(path: Path) -> list[str]:
         if ast.unparse(call.func).rpartition(".")[2] in {"setattr", "object"}
         and isinstance(name := call.args[1], ast.Constant)
         and re.match("_[A-Za-z]", str(name.value))
-        and name.value not in OF_OTHERS
     ]
 
 

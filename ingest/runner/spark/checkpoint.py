@@ -20,7 +20,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,14 @@ from windrow.ingest.runner.spark.jobs import (
     spark_errors_as,
     waited_for,
 )
+from windrow.ingest.runner.spark.pyspark_internals import (
+    CONNECT_MODE,
+    LOST_CHECKPOINT,
+    RAISED_BY_USER,
+    REFUSE_CHANGED_SHUFFLES,
+    active_in_thread,
+    drop_checkpoint,
+)
 from windrow.ingest.runner.spark.worker import working
 
 if TYPE_CHECKING:
@@ -62,11 +70,8 @@ SETTINGS = {
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     # A function may choose any of several rows that are alike to it. Computed again, for
-    # rows that an executor lost, it may choose others than those that were staged: Spark
-    # compares a shuffle's rows before and now, and begins anew or fails if they differ.
-    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
-    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
-    "spark.sql.shuffle.orderIndependentChecksum.enableQueryLevelRollbackOnMismatch": "true",
+    # rows that an executor lost, it may choose others than those that were staged.
+    **REFUSE_CHANGED_SHUFFLES,
 }
 """Settings of the session that the function sees."""
 
@@ -81,12 +86,6 @@ They are the split's index; in a split's last row its result, and a random numbe
 names the try.
 """
 
-_CONNECT = "SPARK_CONNECT_MODE_ENABLED"
-"""The environment variable that tells `pyspark.sql.functions` whose columns to make.
-
-If it is set, they are of a server's session, else of this process's own.
-"""
-
 _one_at_a_time = threading.RLock()
 """Held while columns are made.
 
@@ -96,9 +95,7 @@ The variable is the whole process's, and two threads' sessions may need it diffe
 _OTHER_TRY = "windrow: what was counted is of another try at this split"
 """The text of Spark's error for rows of another try than the counted one."""
 
-LOST = re.compile(
-    rf"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|\[USER_RAISED_EXCEPTION\] {re.escape(_OTHER_TRY)}"
-)
+LOST = re.compile(rf"{LOST_CHECKPOINT}|{RAISED_BY_USER}{re.escape(_OTHER_TRY)}")
 """Matches errors of Spark if it has lost rows, or has them not of the counted try.
 
 Plans, which errors quote, too, have the text without the prefix.
@@ -128,32 +125,10 @@ def columns_made_for(session: SparkSession) -> Iterator[None]:
     with (
         _one_at_a_time,
         in_utc(),
-        variable_set(_CONNECT, "1" if is_connected(session) else None),
-        _active(session),
+        variable_set(CONNECT_MODE, "1" if is_connected(session) else None),
+        active_in_thread(session) if is_connected(session) else nullcontext(),
     ):
         yield
-
-
-@contextmanager
-def _active(session: SparkSession) -> Iterator[None]:
-    """Makes the session this thread's own in the block.
-
-    A server's client asks the thread for it if nobody names one.
-    """
-    if not is_connected(session):
-        yield
-        return
-    # gRPC is loaded only where it is used
-    from pyspark.sql.connect.session import SparkSession as ConnectedSession
-
-    # nothing public replaces a session
-    of_thread: Any = ConnectedSession._active_session  # noqa: SLF001
-    before = getattr(of_thread, "session", None)
-    of_thread.session = session
-    try:
-        yield
-    finally:
-        of_thread.session = before
 
 
 @contextmanager
@@ -181,19 +156,16 @@ def rows_kept(
         )
 
         def keep() -> DataFrame:
-            with _active(session):
+            with active_in_thread(session) if is_connected(session) else nullcontext():
                 return reading.localCheckpoint(True, StorageLevel.DISK_ONLY)
 
         frame = waited_for(session, keep)
     try:
         yield frame
     finally:
-        # else Java would keep the rows until it looks for unused ones, twice an hour
         if not is_connected(session):
             with suppress(Exception):  # Spark may be gone
-                # nothing public leads there
-                plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-                plan.rdd().unpersist(False)
+                drop_checkpoint(frame)
 
 
 def _refuse_alike(names: Sequence[str]) -> None:

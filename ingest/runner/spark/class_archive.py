@@ -15,10 +15,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.runner.spark.cluster import spark_session
+from windrow.ingest.runner.spark.java import end
 from windrow.ingest.runner.spark.local import JAVA, QUIET, archive_path
 
 T = TypeVar("T")
@@ -101,12 +102,8 @@ def _main(options: str) -> None:
     session = spark_session("local[2,4]", {"spark.driver.extraJavaOptions": f"{JAVA} {options}"})
     session.sparkContext.parallelize(range(2), 2).mapPartitions(_same).collect()
     session.range(0, 2, 1, 2).mapInArrow(_same, "id long").collect()
-    # its process is Java; nothing public leads there
-    gateway: Any = session.sparkContext._gateway  # noqa: SLF001
     session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(_END_SECONDS)
+    end(_END_SECONDS)
 
 
 if __name__ == "__main__":

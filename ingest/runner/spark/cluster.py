@@ -34,6 +34,7 @@ from windrow.ingest.runner.spark.local import (
     local_properties,
     started_context,
 )
+from windrow.ingest.runner.spark.pyspark_internals import own_context
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -150,19 +151,17 @@ def code_to_send() -> Code | None:
 
     None if all of them are on this machine, and have it.
     """
-    from pyspark import SparkContext  # as above
+    from pyspark.errors import PySparkRuntimeError  # as above
 
-    # everything public would make a session
-    own = SparkContext._active_spark_context  # noqa: SLF001
+    own = own_context()
     masters = [] if own is None else [str(own.master)]
     # a process without a session on a server hasn't loaded this module
     connect = sys.modules.get("pyspark.sql.connect.session")
     if connect is not None:
-        of_process = connect.SparkSession
-        session = of_process.getActiveSession() or of_process._get_default_session()  # noqa: SLF001
-        masters.append(
-            "unknown" if session is None else session.conf.get("spark.master", "unknown")
-        )
+        try:
+            masters.append(connect.SparkSession.active().conf.get("spark.master", "unknown"))
+        except PySparkRuntimeError:  # there is no session, or none any more
+            masters.append("unknown")
     return None if all(map(is_local, masters)) else own_code()
 
 

@@ -23,6 +23,11 @@ from typing import TYPE_CHECKING, Any
 from windrow.ingest.errors import SpecError, UnreachableError, needing
 from windrow.ingest.runner.spark.cluster import own_code
 from windrow.ingest.runner.spark.local import is_local
+from windrow.ingest.runner.spark.pyspark_internals import (
+    BUFFER_BYTES,
+    RETRIES_WARNING,
+    WRONG_TOKEN,
+)
 from windrow.ingest.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -42,9 +47,6 @@ ENVIRONMENT = "spark.windrow.environment"
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """The names of this machine in an address."""
-
-_BUFFER = "spark.sql.execution.pandas.udf.buffer.size"
-"""The property of a session that becomes part of its workers' environment (SPARK_BUFFER_SIZE)."""
 
 _BUFFER_BYTES, _KINDS = 65_536, 4_096
 """Spark's own size of the buffer, and the number of sizes above it."""
@@ -105,7 +107,7 @@ class ConnectedSpark:
         self._session = self._new_session()
         begun = self._checked(self._session)
         if not is_local(str(begun.conf.get("spark.master", ""))):
-            begun.conf.set(_BUFFER, str(buffer_bytes(own_code().digest)))
+            begun.conf.set(BUFFER_BYTES, str(buffer_bytes(own_code().digest)))
         return begun
 
     def close(self) -> None:
@@ -122,7 +124,7 @@ class ConnectedSpark:
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession
         # Spark warns, too, where windrow raises an error
-        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
+        warnings.filterwarnings("ignore", RETRIES_WARNING)
         session = SparkSession(DefaultChannelBuilder(_client_address(self.address)))
         # A call is repeated for three seconds; by Spark's own policy for ten minutes.
         patience = DefaultPolicy(
@@ -141,7 +143,7 @@ class ConnectedSpark:
                 here = is_local(session.conf.get("spark.master", ""))
             differs = _difference(server, None if here else session.version)
         except PySparkException as failed:
-            if "UNAUTHENTICATED" in str(failed):
+            if WRONG_TOKEN in str(failed):
                 what = (
                     f"The Spark Connect server at {self.address} doesn't take the token, or"
                     " needs one"
@@ -175,7 +177,7 @@ def another_session(session: Any) -> SparkSession:
     """
     another = session.newSession()
     another.client.set_retry_policies(session.client.get_retry_policies())
-    another.conf.set(_BUFFER, session.conf.get(_BUFFER))
+    another.conf.set(BUFFER_BYTES, session.conf.get(BUFFER_BYTES))
     return another  # type: ignore[no-any-return]  # as above
 
 

@@ -12,7 +12,6 @@ stage      one Spark task for some splits; only the attempts whose results Spark
 from __future__ import annotations
 
 import pickle
-import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,6 +56,7 @@ from windrow.ingest.runner.spark.jobs import (
     error_name,
     is_gone,
 )
+from windrow.ingest.runner.spark.pyspark_internals import MISSING_MODULE, RAISED_ON_WORKER
 from windrow.ingest.runner.spark.worker import working
 from windrow.ingest.schema.row_changes import DELETED
 from windrow.ingest.schema.user_code import FunctionReference, load_function
@@ -328,15 +328,9 @@ def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
     try:
         yield
     except PythonException as failed:
-        missing = re.search(
-            r"^ModuleNotFoundError: No module named '([\w.]+)'", str(failed), re.MULTILINE
-        )
+        missing = MISSING_MODULE.search(str(failed))
         if missing is None:
-            kinds = re.findall(
-                r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit))(?::|$)",
-                str(failed),
-                re.MULTILINE,
-            )
+            kinds = RAISED_ON_WORKER.findall(str(failed))
             kind = kinds[-1] if kinds else "an error of an unknown kind"
             raise SpecError(
                 f"A UDF of the function {reference} of the spark step fails on a worker: {kind}",

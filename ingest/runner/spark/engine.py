@@ -14,7 +14,6 @@ names of its own, and only the attempt whose result Spark returns is committed.
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from windrow.ingest.runner.spark.jobs import (
     spark_errors_as,
     waited_for,
 )
+from windrow.ingest.runner.spark.pyspark_internals import range_splits
 from windrow.ingest.runner.spark.worker import working
 
 if TYPE_CHECKING:
@@ -123,18 +123,9 @@ def _outcomes(spark: SparkContext | SparkSession, job: Job) -> Callable[[], list
 
 
 def parallelism(spark: SparkContext | SparkSession) -> int:
-    """Returns the number of tasks that Spark runs at once.
-
-    Of a server it is the number of parts that Spark gives to a range if nobody says how
-    many.
-    """
+    """Returns the number of tasks that Spark runs at once."""
     own = context_of(spark)
-    if own is not None:
-        return own.defaultParallelism
-    # Connect shows it in no other place
-    plan = session_of(spark).range(1 << 20)._explain_string()  # type: ignore[operator]  # noqa: SLF001
-    parts = re.search(r"splits=(\d+)", plan)
-    return int(parts[1]) if parts else 1
+    return range_splits(session_of(spark)) if own is None else own.defaultParallelism
 
 
 @dataclass(frozen=True)

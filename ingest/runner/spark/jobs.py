@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 
 from windrow.ingest.errors import Stage, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.runner.pickling import pickled
+from windrow.ingest.runner.spark.pyspark_internals import GONE, OTHER_PYTHON
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -93,24 +93,6 @@ DO_AGAIN = (
 )
 
 
-_GONE = re.compile(
-    r"^RetriesExceeded:|^SparkConnectGrpcException:|INVALID_HANDLE|ExecutorLostFailure|SparkContext"
-    r" was shut down"
-)
-"""Matches errors of a Spark that ends, has ended or was restarted.
-
-`SparkConnectGrpcException` is gRPC's own error, without an answer of a server.
-"""
-
-_OTHER_PYTHON = re.compile(
-    r"Python in worker has different version: (\d[\d.]*) than that in driver: (\d[\d.]*)"
-)
-"""Matches the error of Spark's worker if it has another minor version of Python.
-
-It comes before anything is unpickled, which could fail.
-"""
-
-
 @contextmanager
 def spark_errors_as(stage: Stage, what: str, do: str) -> Iterator[None]:
     """Turns Spark's own errors into one that says what could not be done.
@@ -128,7 +110,7 @@ def spark_errors_as(stage: Stage, what: str, do: str) -> Iterator[None]:
         said = ""
         with suppress(Py4JError, OSError):  # Java says it, and may be gone
             said = str(failed)
-        other = _OTHER_PYTHON.search(said)
+        other = OTHER_PYTHON.search(said)
         if other is not None:
             python = f"The workers have Python {other[1]}, and the driver has {other[2]}"
             raise UnreachableError(python, "setup", DO_PYTHON) from failed
@@ -145,7 +127,7 @@ def is_gone(failed: BaseException) -> bool:
 
     by_spark = (
         isinstance(failed, PySparkException)
-        and _GONE.search(f"{type(failed).__name__}: {failed}") is not None
+        and GONE.search(f"{type(failed).__name__}: {failed}") is not None
     )
     return by_spark or isinstance(failed, (Py4JNetworkError, ConnectionError))
 
@@ -257,7 +239,5 @@ def _is_alone(own: SparkContext) -> bool:
     if str(own.master).startswith("local"):
         return False
     with suppress(Exception):  # Spark may be gone, which the job's own error says
-        # nothing public shows it; the driver counts
-        known: Any = own._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001
-        return bool(known.size() <= 1)
+        return len(own.statusTracker().getExecutorInfos()) <= 1  # the driver counts
     return False

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.runner.spark import java
 from windrow.ingest.runner.spark.cluster import spark_session
 from windrow.ingest.runner.spark.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
 from windrow.ingest.runner.spark.jobs import DO_DOCTOR, spark_errors_as
 from windrow.ingest.runner.spark.local import MASTER, is_local
+from windrow.ingest.runner.spark.pyspark_internals import IDLE_WORKER_SECONDS, connect_port
 from windrow.ingest.runner.spark.worker import end_if_stale
 
 if TYPE_CHECKING:
@@ -36,13 +38,11 @@ _CLEANING = "spark.cleaner.periodicGC.interval"
 Data that ended sessions kept on disk is removed only then.
 """
 
-EVERY = 20.0
+EVERY = IDLE_WORKER_SECONDS / 3
 """Seconds between two empty tasks: two fit into Spark's minute, if one has to wait."""
 
 _END = 5.0
 """Seconds that the last empty task has to end."""
-
-_SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
 
 class SparkServer:
@@ -51,14 +51,11 @@ class SparkServer:
     def __init__(self, host: str, session: Any) -> None:
         """`session`: the one in whose Java it listens."""
         self._session = session
-        # its process is Java; nothing public leads there, nor to the service
-        self._java = session.sparkContext._gateway  # noqa: SLF001
-        service = getattr(getattr(session._jvm, _SERVICE), "MODULE$")  # noqa: SLF001
-        self.address = f"sc://{host}:{service.localPort()}"
+        self.address = f"sc://{host}:{connect_port(session)}"
 
     def running(self) -> bool:
         """Returns whether its Java runs."""
-        return self._java.proc.poll() is None
+        return java.is_running()
 
     def stop(self) -> None:
         """Ends it with its workers.
@@ -67,10 +64,7 @@ class SparkServer:
         """
         with suppress(Exception):  # its Java may be gone
             self._session.stop()
-            self._java.shutdown()
-        with suppress(OSError):
-            self._java.proc.stdin.close()  # Java ends by that
-        self._java.proc.wait(SECONDS)
+        java.end(SECONDS)
 
 
 @contextmanager

@@ -13,12 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 
 import windrow
 from tests.full_disk import files_end_at
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.runner.outcome import result_of
+from windrow.ingest.runner.spark import cluster
 from windrow.ingest.runner.spark.cluster import code_to_send, own_code
 from windrow.ingest.runner.spark.jobs import RESULT
 from windrow.ingest.runner.spark.local import is_local
@@ -182,12 +183,14 @@ class Sessions:
     """
 
     def __init__(self, master: str | None) -> None:
-        self.session = None if master is None else SimpleNamespace(conf={"spark.master": master})
+        self.master = master
 
-    def getActiveSession(self) -> Any:  # Spark's own name  # noqa: N802
-        return self.session
-
-    _get_default_session = getActiveSession
+    def active(self) -> Any:
+        if self.master is None:
+            raise PySparkRuntimeError(
+                errorClass="NO_ACTIVE_OR_DEFAULT_SESSION", messageParameters={}
+            )
+        return SimpleNamespace(conf={"spark.master": self.master})
 
 
 @pytest.mark.parametrize(
@@ -208,9 +211,8 @@ def test_code_goes_along_where_it_may_be_missing(
     """What is registered takes windrow's code along, but where this process's sessions
     all have their workers on this machine.
     """
-    monkeypatch.setattr(
-        SparkContext, "_active_spark_context", None if own is None else SimpleNamespace(master=own)
-    )
+    context = None if own is None else SimpleNamespace(master=own)
+    monkeypatch.setattr(cluster, "own_context", lambda: context)
     if connected == "not loaded":
         monkeypatch.delitem(sys.modules, CONNECT, raising=False)
     else:
