@@ -18,12 +18,8 @@ from typing import Any
 import dagster as dg
 import msgspec
 
-# Not among the public names; dagster is pinned to 1.13.
-from dagster._core.definitions.asset_checks.asset_check_evaluation import (
-    AssetCheckEvaluationTargetMaterializationData,
-)
-
 from windrow.assets.completeness import Verdict, completeness, shortened
+from windrow.assets.dagster_internals import CheckedEvent
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import code
 from windrow.assets.failures import WindowFailedError, failing
@@ -106,16 +102,14 @@ def log_checks(
                 context.log_event(found)
 
 
-def _newest_event(
-    spec: PipelineSpec, instance: dg.DagsterInstance
-) -> AssetCheckEvaluationTargetMaterializationData | None:
+def _newest_event(spec: PipelineSpec, instance: dg.DagsterInstance) -> CheckedEvent | None:
     """The newest event of the dead letters, of which a check of no run says that it was checked.
 
     Dagster would compare times otherwise, in seconds: a check of the same second would count for
     an older event, and not be shown.
     """
     for record in instance.fetch_materializations(dead_letters_key(spec), limit=1).records:
-        return AssetCheckEvaluationTargetMaterializationData(
+        return CheckedEvent(
             storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
         )
     return None
@@ -127,7 +121,7 @@ def _evaluation(
     opened: Callable[[], Pipeline],
     left_between: Callable[[], Sequence[Uncommitted]],
     instance: dg.DagsterInstance,
-    checked: AssetCheckEvaluationTargetMaterializationData | None = None,
+    checked: CheckedEvent | None = None,
 ) -> dg.AssetCheckEvaluation:
     """Evaluates a check. `checked`: the event that it is of.
 

@@ -18,6 +18,7 @@ import click
 import dagster as dg
 from pydantic import BaseModel, Field, RootModel
 
+from windrow.assets.dagster_internals import SCAFFOLDER_WARNING
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import dead_letters_key, identifier, kafka_key, table_key
 from windrow.assets.yamlschema import as_written
@@ -91,9 +92,7 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
 
 FILE = "defs.yaml"
 
-# Each `dg` command warns about this class of dagster-spark, which comes with
-# dagster-pyspark.
-warnings.filterwarnings("ignore", "Class `SparkDeclarativePipelineScaffolder`", dg.PreviewWarning)
+warnings.filterwarnings("ignore", SCAFFOLDER_WARNING, dg.PreviewWarning)
 
 
 class Attributes(RootModel[dict[str, Any]]):

@@ -10,14 +10,9 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-# Not among the public names; dagster is pinned to 1.13.
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
-from dagster._core.definitions.unresolved_asset_job_definition import (
-    UnresolvedAssetJobDefinition,
-)
-
 from windrow.assets.attributes import looked_up
 from windrow.assets.checks import table_checks
+from windrow.assets.dagster_internals import JobOfPipeline
 from windrow.assets.dead_letters import dead_letters_asset
 from windrow.assets.dependencies import SYSTEM, Clock
 from windrow.assets.names import (
@@ -81,28 +76,6 @@ def kafka_table(
         warnings.simplefilter("ignore", dg.BetaWarning)
         definitions = _definitions(spec, clock, get_asset_spec)
     return standing_on(definitions, resources)
-
-
-class JobOfPipeline(UnresolvedAssetJobDefinition):
-    """A job that knows only what its assets require, not the whole code location.
-
-    Dagster would store all resources of the location with each job, and look through all assets
-    for each: of 200 pipelines that is a snapshot of 334 MB.
-    """
-
-    def resolve(
-        self,
-        asset_graph: AssetGraph,
-        default_executor_def: dg.ExecutorDefinition | None = None,
-        resource_defs: Mapping[str, dg.ResourceDefinition] | None = None,
-    ) -> dg.JobDefinition:
-        """Makes the job. Dagster has given each asset the resources that it requires."""
-        del resource_defs
-        keys = set[dg.AssetKey | dg.AssetCheckKey]()
-        for node in map(asset_graph.get, self.selection.resolve(asset_graph)):
-            keys |= {node.key, *node.parent_keys, *node.check_keys}
-        near = AssetGraph.from_assets(asset_graph.assets_defs_for_keys(keys))
-        return super().resolve(near, default_executor_def)
 
 
 def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -> dg.Definitions:

@@ -4,8 +4,8 @@ An error is one sentence, with its parts as metadata.
 
 Dagster shows the stack of an exception from its own executor on: a dozen frames that say
 nothing of the data. It doesn't for one that another process of the user's code reported
-(`DagsterUserCodeProcessError`); the exceptions here are of that class. Only a bug has a
-stack, from windrow's own frame on.
+(`ShownAloneError`); the exceptions here are of that class. Only a bug has a stack, from
+windrow's own frame on.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from traceback import TracebackException
 
 import dagster as dg
-from dagster._core.errors import DagsterUserCodeProcessError
-from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 
+from windrow.assets.dagster_internals import ErrorInfo, ShownAloneError
 from windrow.ingest.config.dagster import DagsterSpec
 from windrow.ingest.errors import (
     BugError,
@@ -27,17 +26,6 @@ from windrow.ingest.errors import (
     error_of_place,
     mistakes,
 )
-
-
-class ShownAloneError(DagsterUserCodeProcessError):
-    """Dagster shows only what `show_alone` got."""
-
-    def __init__(self, text: str | None = None) -> None:
-        super().__init__(text, user_code_process_error_infos=[])  # type: ignore[no-untyped-call]
-
-    def show_alone(self, info: SerializableErrorInfo) -> None:
-        """Sets what Dagster shows."""
-        self.user_code_process_error_infos = [info]
 
 
 class WindowFailedError(dg.Failure, ShownAloneError):
@@ -75,14 +63,14 @@ def failing(what: str) -> Iterator[None]:
         raise failure_of(what, error) from None
 
 
-def shown_of(what: str, error: WindrowError) -> SerializableErrorInfo:
+def shown_of(what: str, error: WindrowError) -> ErrorInfo:
     """The sentence; a bug has its stack, with the worker's, as the cause."""
     stack = (
-        SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
+        ErrorInfo.from_traceback(TracebackException.from_exception(error))
         if isinstance(error, BugError)
         else None
     )
-    return SerializableErrorInfo(f"{said_of(what, error)}\n", [], type(error).__name__, cause=stack)
+    return ErrorInfo(f"{said_of(what, error)}\n", [], type(error).__name__, cause=stack)
 
 
 def said_of(what: str, error: WindrowError) -> str:
@@ -133,7 +121,7 @@ def again_or_failure(
     wait = dagster.retry_wait.total_seconds() * 2**tries
     retry = WindowRetryError(dagster.retries, wait)
     retry.show_alone(
-        SerializableErrorInfo(
+        ErrorInfo(
             f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=shown_of(what, error)
         )
     )

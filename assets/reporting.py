@@ -2,9 +2,8 @@
 
 1. The materialization of a window is logged right after its commit, so that a killed
    run leaves the windows before it green.
-2. Dagster would log another one for each partition when the step ends. So the step's
-   result (`events_logged`) is marked as Dagster marks the steps of observable sources,
-   whose events were logged already.
+2. Dagster would log another one for each partition when the step ends: the step's result
+   (`events_logged`) keeps it from that.
 """
 
 from __future__ import annotations
@@ -16,18 +15,14 @@ from typing import TypeAlias
 
 import dagster as dg
 
-# Not among the public names; dagster is pinned to 1.13.
-from dagster._core.definitions.data_version import (
-    CODE_VERSION_TAG,
-    DATA_VERSION_IS_USER_PROVIDED_TAG,
-    DATA_VERSION_TAG,
-    DEFAULT_DATA_VERSION,
-    NULL_EVENT_POINTER,
-    get_input_data_version_tag,
-    get_input_event_pointer_tag,
+from windrow.assets.dagster_internals import (
+    CODE_VERSION,
+    DATA_VERSION,
+    NEVER_OBSERVED,
+    NO_EVENT,
+    data_version_tags,
+    input_tags,
 )
-from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
-
 from windrow.assets.dead_letters import dead_letters_event
 from windrow.assets.failures import WindowFailedError, again_or_failure, known, said_of
 from windrow.assets.metadata import Value, window_metadata
@@ -88,11 +83,6 @@ def raise_if_cancelled(context: dg.AssetExecutionContext) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def events_logged() -> dg.MaterializeResult[None]:
-    """The result of a step that has logged its events itself: Dagster adds none."""
-    return dg.MaterializeResult(metadata={SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True})
-
-
 def last_observed(context: dg.AssetExecutionContext, spec: PipelineSpec) -> Observed:
     """The newest observations of the pipeline's topics: one query per topic, once a run."""
     observed: Observed = {}
@@ -100,7 +90,7 @@ def last_observed(context: dg.AssetExecutionContext, spec: PipelineSpec) -> Obse
         for record in context.instance.fetch_observations(key, limit=1).records:
             observation = record.asset_observation
             version = None if observation is None else observation.data_version
-            observed[key] = version or DEFAULT_DATA_VERSION.value, str(record.storage_id)
+            observed[key] = version or NEVER_OBSERVED, str(record.storage_id)
     return observed
 
 
@@ -135,7 +125,7 @@ def show(
     spec, receipt = pipeline.spec, result.committed.receipt
     if result.recovered:
         code_version = _shown_version(context, receipt, key) or code_version
-    tags = {CODE_VERSION_TAG: code_version, **_version(receipt.attempt)}
+    tags = {CODE_VERSION: code_version, **data_version_tags(receipt.attempt)}
     stop = receipt.plan.stop
     read = versions(spec, stop.cluster_id, {seen.topic: seen.topic_id for seen in stop.topics})
     for topic in upstream_keys(spec):
@@ -143,19 +133,18 @@ def show(
             context.log_event(
                 dg.AssetObservation(
                     topic,
-                    tags=_version(read[topic]),
+                    tags=data_version_tags(read[topic]),
                     metadata={"cluster_id": stop.cluster_id},
                 )
             )
-            observed[topic] = read[topic], NULL_EVENT_POINTER
-        seen, event = observed.get(topic, (DEFAULT_DATA_VERSION.value, NULL_EVENT_POINTER))
-        tags[get_input_data_version_tag(topic)] = read.get(topic, seen)
-        tags[get_input_event_pointer_tag(topic)] = event
+            observed[topic] = read[topic], NO_EVENT
+        seen, event = observed.get(topic, (NEVER_OBSERVED, NO_EVENT))
+        tags |= input_tags(topic, read.get(topic, seen), event)
     metadata = _metadata(context, pipeline, result, last=last)
     context.log_event(
         dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata, tags=tags)
     )
-    context.log_event(dead_letters_event(spec, receipt, key, _version(receipt.attempt)))
+    context.log_event(dead_letters_event(spec, receipt, key, data_version_tags(receipt.attempt)))
 
 
 def _shown_version(context: dg.AssetExecutionContext, receipt: Receipt, key: str) -> str | None:
@@ -163,13 +152,9 @@ def _shown_version(context: dg.AssetExecutionContext, receipt: Receipt, key: str
     wanted = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[key])
     for record in context.instance.fetch_materializations(wanted, limit=1).records:
         event = record.asset_materialization
-        if event is not None and (event.tags or {}).get(DATA_VERSION_TAG) == receipt.attempt:
-            return (event.tags or {}).get(CODE_VERSION_TAG)
+        if event is not None and (event.tags or {}).get(DATA_VERSION) == receipt.attempt:
+            return (event.tags or {}).get(CODE_VERSION)
     return None
-
-
-def _version(version: str) -> dict[str, str]:
-    return {DATA_VERSION_TAG: version, DATA_VERSION_IS_USER_PROVIDED_TAG: "true"}
 
 
 def _metadata(

@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.dependencies import keys_of, ledger_of, pipeline_of
 from windrow.assets.names import identifier, ledger_key, table_key, topics_name
 from windrow.assets.partitions import crons_of, key_ranges, partition_key, windows_of
@@ -201,14 +202,6 @@ def left_words(count: int, oldest: str) -> str:
         f"{which} not materialized. The schedule doesn't catch up with windows that are so old:"
         " start a backfill of the missing partitions."
     )
-
-
-def range_tags(keys: dg.PartitionKeyRange) -> dict[str, str]:
-    """The tags that make one run cover a range of partitions."""
-    return {
-        "dagster/asset_partition_range_start": keys.start,
-        "dagster/asset_partition_range_end": keys.end,
-    }
 
 
 def hours_tags(first: Window, last: Window) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """What happened to a window, at first sight: a picture and three sentences, as Markdown.
 
 The picture is an SVG in the text itself, because Dagster shows nothing else of its kind
-beside a window's event. Dagster shows a text of `LONGEST` characters where it stands; in the place
-of a longer one it has a link. So bars are left out, then the picture.
+beside a window's event. Dagster shows a text of `LONGEST_TEXT` characters where it stands; in
+the place of a longer one it has a link. So bars are left out, then the picture.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from windrow.assets.dagster_internals import LONGEST_TEXT
 from windrow.assets.description import code
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.errors import counted
@@ -25,9 +26,6 @@ COLOURS = {
     "lost": "gray",
 }
 """The parts of a bar, in order; each is readable on white and on black."""
-
-LONGEST = 999
-"""The most characters of Markdown that Dagster 1.13 shows where they stand."""
 
 _BARS = 16
 """Most topic-partitions in the picture."""
@@ -51,7 +49,7 @@ def summary(result: Result, lag: Lag | None, state: WindowState | None) -> str:
     words = f"{_rows(result)} {_problems(receipt)} {_goes_on(lag, state)}".strip()
     pictures = (picture(bars) for most in range(_BARS, 0, -1) if (bars := bars_of(receipt, most)))
     texts = (f"{words}\n\n![topic-partitions](<{each}>)" for each in pictures)
-    return next((text for text in texts if len(text) <= LONGEST), words)
+    return next((text for text in texts if len(text) <= LONGEST_TEXT), words)
 
 
 def _rows(result: Result) -> str:

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from windrow.assets.attributes import dependencies, table_attributes
 from windrow.assets.checks import log_checks
+from windrow.assets.dagster_internals import events_logged
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import code_version, definition_metadata, table_description
 from windrow.assets.micro_batches import drain
@@ -22,7 +23,6 @@ from windrow.assets.names import dead_replay_job_name
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.assets.reporting import (
     errors_reported,
-    events_logged,
     last_observed,
     progress_log,
     raise_if_cancelled,

@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 from rich.console import Console
 
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.demo.orders import HOURS
 from windrow.assets.demo.place import (
     CUSTOMERS_SPEC,
@@ -29,7 +30,6 @@ from windrow.assets.demo.sinks import orders_into, rows_of
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import job_name, upstream_keys
 from windrow.assets.partitions import key_of
-from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import open_table
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec

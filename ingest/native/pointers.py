@@ -9,11 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from windrow.ingest.native.compiling import part
+from windrow.ingest.native.compiling import cgutils, intrinsic, part, types
 
 _utils: Any = cgutils  # has no types
 

@@ -243,7 +243,7 @@ def client_of(registry: Registry, _process: int) -> Any:
             "spec",
             "Check that the files of ca, certificate and key can be read and belong together.",
         ) from None
-    # the client offers no other way to bound an answer
+    # the client offers no public way to bound an answer
     session = client._rest_client.session  # noqa: SLF001
     # nobody would close a connection that is kept open
     session.headers.update({"Accept-Encoding": "identity", "Connection": "close"})
@@ -260,12 +260,11 @@ def _bound(seconds: float, response: Any) -> None:
 
     The client bounds only each step of a request, not an answer that comes byte by byte.
     """
-    # the httpx that the client uses
-    from confluent_kafka.schema_registry.common._httpx_compat import httpx
+    import httpx2  # an extra, loaded where it is used
 
     stream, until = response.stream, time.monotonic() + seconds
 
-    class Bounded(httpx.SyncByteStream):
+    class Bounded(httpx2.SyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
             size = 0
             for chunk in stream:
@@ -438,8 +437,8 @@ class _Requests:
         `what`: the thing that is asked for, for people.
         """
         # an extra, loaded where it is used
+        import httpx2
         from confluent_kafka.schema_registry import SchemaRegistryError
-        from confluent_kafka.schema_registry.common._httpx_compat import httpx
 
         if time.monotonic() > self._until:
             raise self._no_answer(what, _TIME_UP)
@@ -456,7 +455,7 @@ class _Requests:
             raise self._too_large(what) from None
         except _TimeUpError:
             raise self._no_answer(what, _TIME_UP) from None
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise self._no_answer(what, f"no answer ({describe_connection_error(error)})") from None
         except Exception as error:  # noqa: BLE001
             # the client failed on the answer; the error's text may quote the answer

@@ -43,6 +43,7 @@ from windrow.ingest.schema.dtypes import (
     map_type,
     name_problems,
 )
+from windrow.ingest.schema.user_code import import_pandera
 
 _EPOCH, _ZONE = b"epoch", b"zone"
 
@@ -226,8 +227,7 @@ def _written(model: type[Any]) -> dict[str, object]:
     """
     return {
         str(field.name): annotation.raw_annotation
-        # pandera has no public way to ask
-        for annotation, field in model._collect_fields().values()  # noqa: SLF001
+        for annotation, field in model.__fields__.values()
     }
 
 
@@ -237,14 +237,12 @@ def _hidden_fields(model: type[Any]) -> Iterator[str]:
     It takes names with a leading underscore, and a name that its own class has, for no
     fields.
     """
-    # the model has loaded it
-    from pandera.api.dataframe.model_components import FieldInfo
-
+    field_class = type(import_pandera().Field())
     for base in model.__mro__:
         if base.__module__.partition(".")[0] in {"pandera", "builtins"}:
             continue
         mangled = f"_{base.__name__.lstrip('_')}__"
-        fields = {name for name, value in vars(base).items() if isinstance(value, FieldInfo)}
+        fields = {name for name, value in vars(base).items() if isinstance(value, field_class)}
         fields |= {
             name
             for name, kind in inspect.get_annotations(base).items()

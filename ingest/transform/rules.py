@@ -2,6 +2,10 @@
 
 pandera says what each check means, and polars computes all of them at once. A built-in
 check of a column reads that column alone; any other check may look at the whole frame.
+
+No other module uses what isn't public of pandera: a check's backend and its `_check_fn`. Both
+were seen in pandera 0.35, and any release may change them: `tests/shape/test_internals.py` tells
+what is gone.
 """
 
 from __future__ import annotations
@@ -52,12 +56,8 @@ class _Rule:
 
         That is one column, or anything if the check is of the whole frame.
         """
-        # after import_pandera only
-        from pandera.api.polars.types import PolarsData
-
-        found: pl.LazyFrame | bool = self.check.get_backend(frame)(self.check).apply(
-            PolarsData(frame, self.key or ROW)
-        )
+        rows = import_pandera().PolarsData(frame, self.key or ROW)
+        found: pl.LazyFrame | bool = self.check.get_backend(frame)(self.check).apply(rows)
         return found
 
     def passed(self, verdicts: pl.Series) -> pl.Series:

@@ -16,10 +16,10 @@ from tests.assets.world import LocalTasks
 from tests.integration.harness import Place, hour, millis
 from tests.kafka.produce import Put, create_topic, produce
 from tests.warm import SERVER
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
 from windrow.assets.partitions import key_of
-from windrow.assets.schedule import range_tags
 
 _NOTHING: Mapping[str, str] = {}
 

@@ -19,8 +19,8 @@ from dagster_graphql.test.utils import execute_dagster_graphql
 from tests.assets.cancellable import FOLDER, specs
 from tests.assets.processes import five_hours
 from tests.assets.world import World
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.names import job_name
-from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import assemble
 from windrow.ingest.runner import run_windows, task
 from windrow.ingest.sinks.kit.commit import commit_loop

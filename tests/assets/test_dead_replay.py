@@ -12,8 +12,8 @@ import pytest
 
 from tests.assets.test_window_asset import failure_of
 from tests.assets.world import TOPIC, World, of_table
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.names import dead_replay_job_name
-from windrow.assets.schedule import range_tags
 from windrow.ingest.config.limits import LimitsSpec
 from windrow.ingest.model.boundary import TopicPartition
 

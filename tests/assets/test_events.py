@@ -12,9 +12,9 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
 from tests.assets.world import TOPIC, MemorySource, World, of_table
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.factory import kafka_table
 from windrow.assets.partitions import partitions_of
-from windrow.assets.schedule import range_tags
 from windrow.assets.topic import topic_assets
 from windrow.ingest.model.boundary import TopicPartition
 

@@ -10,9 +10,9 @@ import pytest
 from tests.assets.world import LocalTasks
 from tests.integration.format_cases import CASES, rows, somebody
 from tests.registry.server import RegistryServer
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
-from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import load_spec
 
 pytestmark = pytest.mark.broker

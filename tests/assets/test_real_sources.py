@@ -24,10 +24,10 @@ from tests.kafka.produce import (
     produce,
     transaction,
 )
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
-from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.boundary import TopicPartition

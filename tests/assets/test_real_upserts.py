@@ -9,9 +9,9 @@ import pytest
 
 from tests.assets.world import LocalTasks
 from tests.integration.customers import LEFT, customers, somebody
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
-from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import load_spec
 
 pytestmark = pytest.mark.broker

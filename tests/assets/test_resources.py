@@ -24,6 +24,7 @@ from tests.contracts.engine_contract import SPLITS
 from tests.runner.spark.tasks import Name
 from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.assets.component import refuse_two_clusters
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.dependencies import Clock, keys_of
 from windrow.assets.factory import kafka_table, standing_on
 from windrow.assets.names import (
@@ -35,7 +36,6 @@ from windrow.assets.names import (
     sink_key,
     topics_name,
 )
-from windrow.assets.schedule import range_tags
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import GridError, SpecError, UnreachableError

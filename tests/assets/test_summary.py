@@ -13,7 +13,8 @@ import dagster as dg
 import msgspec
 
 from tests.assets.world import TOPIC, World, hour
-from windrow.assets.summary import COLOURS, LONGEST, bars_of, picture, summary
+from windrow.assets.dagster_internals import LONGEST_TEXT
+from windrow.assets.summary import COLOURS, bars_of, picture, summary
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
@@ -129,7 +130,7 @@ def test_a_summary_is_shown_where_it_stands(world: World) -> None:
     assert bars_of(receipt, 1)[-1][0] == f"{'u' * 20}[999]"
     text = summary(Result(Committed(receipt, 1), recovered=False), Lag(0, 0.0, 0, 0, ()), None)
     assert text.count("%3C/text") > 3
-    assert len(text) <= LONGEST == 999
+    assert len(text) <= LONGEST_TEXT == 999
     four = [
         msgspec.structs.replace(
             one,

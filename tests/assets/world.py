@@ -10,11 +10,11 @@ from typing import Any
 import dagster as dg
 
 from tests.sinks.with_dead_letters import MemoryBoth
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import job_name, kafka_key, ledger_key, sink_key, spark_key
 from windrow.assets.partitions import key_of
-from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import Connection
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec

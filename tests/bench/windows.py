@@ -94,10 +94,10 @@ def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> flo
     """Seconds of one run over the windows' partitions, on the Spark session that is there."""
     import dagster as dg
 
+    from windrow.assets.dagster_internals import range_tags
     from windrow.assets.factory import kafka_table
     from windrow.assets.names import job_name
     from windrow.assets.partitions import key_of
-    from windrow.assets.schedule import range_tags
 
     home.mkdir()
     grid, quiet = (

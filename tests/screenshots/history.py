@@ -17,11 +17,11 @@ import dagster as dg
 from confluent_kafka.admin import AdminClient
 from rich.console import Console
 
+from windrow.assets.dagster_internals import range_tags
 from windrow.assets.demo.customers import changes
 from windrow.assets.demo.orders import HOURS
 from windrow.assets.demo.place import DemoHome
 from windrow.assets.demo.run import demo
-from windrow.assets.schedule import range_tags
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 

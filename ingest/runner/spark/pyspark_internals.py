@@ -136,7 +136,8 @@ BUFFER_BYTES = "spark.sql.execution.pandas.udf.buffer.size"
 IDLE_WORKER_SECONDS = 60
 """Seconds without any task after which Spark ends its idle Python workers.
 
-No setting changes them (`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS`).
+No setting changes them (`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS`, read in Spark 4.3;
+`spark.python.worker.idleTimeoutSeconds` is about workers that are busy).
 """
 
 REFUSE_CHANGED_SHUFFLES = {

@@ -144,8 +144,7 @@ def kept_alive(empty_task: Callable[[], object]) -> Iterator[None]:
     `empty_task` runs an empty task on one of the workers to keep.
 
     Spark ends its idle Python workers once none of them had a task for a minute, and no
-    setting changes that minute (`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS`, Spark 4.3;
-    `spark.python.worker.idleTimeoutSeconds` is about workers that are busy).
+    setting changes that minute.
     Runs that come every minute or more rarely would get new workers each time, which
     have to import everything, 0.4 s of a processor each, and load compiled code. The
     minute is counted from the last task of any of them: so one small task now and then

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError as AnswerError
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchPropertyException,
@@ -19,17 +18,14 @@ from pyiceberg.exceptions import (
     NotInstalledError,
     ValidationError,
 )
-from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableRequirement, TableUpdate
-from sqlalchemy import create_engine
+from pyiceberg.table import Table
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-from sqlalchemy.pool import NullPool
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.settings.paths import secret_part, without_secrets
 from windrow.ingest.settings.secrets import masked
 from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable, revealed
+from windrow.ingest.sinks.iceberg.pyiceberg_internals import DatabaseCatalog
 from windrow.ingest.sinks.kit import STORE_WAITS, retry
 
 _FILE_IO = "windrow.ingest.sinks.iceberg.file_io.SyncedFileIO"
@@ -152,39 +148,3 @@ def _kept(database: SqlCatalog) -> DatabaseCatalog:
     return DatabaseCatalog(
         database.name, **{name: str(value) for name, value in database.properties.items()}
     )
-
-
-class DatabaseCatalog(SqlCatalog):
-    """A catalog in a database, with a new connection for each query.
-
-    So no connection is open at a fork or at the end of the process. A metadata file never
-    changes, so the last one of each table is kept.
-    """
-
-    def __init__(self, name: str, **properties: str) -> None:
-        super().__init__(name, **properties)
-        self.engine.dispose()
-        self.engine = create_engine(self.properties["uri"], poolclass=NullPool)
-        self._newest: dict[str, tuple[str, TableMetadata]] = {}
-
-    def commit_table(
-        self,
-        table: Table,
-        requirements: tuple[TableRequirement, ...],
-        updates: tuple[TableUpdate, ...],
-    ) -> CommitTableResponse:
-        response = super().commit_table(table, requirements, updates)
-        self._newest[".".join(table.name())] = (response.metadata_location, response.metadata)
-        return response
-
-    def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
-        row: IcebergTables = orm_table
-        name = f"{row.table_namespace}.{row.table_name}"
-        location, metadata = self._newest.get(name, (None, None))
-        if location is None or metadata is None or location != row.metadata_location:
-            read = super()._convert_orm_to_iceberg(row)
-            location, metadata = self._newest[name] = (read.metadata_location, read.metadata)
-        io = self._load_file_io(metadata.properties, location)
-        return Table(
-            (*row.table_namespace.split("."), row.table_name), metadata, location, io, self
-        )

@@ -17,53 +17,32 @@ from typing import Any
 
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table import Table
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
-    AssertTableUUID,
     SetCurrentSchemaUpdate,
     TableRequirement,
     TableUpdate,
 )
 from pyiceberg.typedef import Record
 
+from windrow.ingest.sinks.iceberg.pyiceberg_internals import SingleCommit
 from windrow.ingest.sinks.iceberg.stage import IcebergFile
 
 NEWEST_PAGE = "windrow.page"
 """Key of a commit's page (`sinks.kit.commit.pages`) in its summary and the table's properties."""
 
 
-class Prepared(Transaction):
+class Prepared(SingleCommit):
     """A commit that is ready to be sent, once; its manifests are written but not visible."""
 
     snapshot: int
-    _worked_out: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        """The table's metadata after the commit.
-
-        Kept here, because PyIceberg makes it anew, with a copy of all of it, a dozen times in
-        one commit.
-        """
-        if not self._updates:
-            return self._table.metadata
-        if self._worked_out is None or self._worked_out[0] is not self._updates:
-            self._worked_out = (self._updates, super().table_metadata)
-        return self._worked_out[1]
-
-    def send(self) -> None:
-        """Sends the commit to the catalog. After an error it may have arrived all the same."""
-        uuid = AssertTableUUID(uuid=self._table.metadata.table_uuid)
-        asked = (*self._requirements, uuid)
-        self._table._do_commit(updates=self._updates, requirements=asked)  # noqa: SLF001
 
     def become(self, schema: Schema | None) -> None:
         """Sets the table's columns, if they are still those that were looked at."""
-        about = self._table.metadata
+        about = self.table_metadata
         asked: tuple[TableRequirement, ...] = (
             AssertCurrentSchemaId(current_schema_id=about.current_schema_id),  # type: ignore[call-arg]
             AssertDefaultSpecId(default_spec_id=about.default_spec_id),  # type: ignore[call-arg]
@@ -74,7 +53,7 @@ class Prepared(Transaction):
                 update={"schema_id": 1 + max(s.schema_id for s in about.schemas)}
             )
             new = (AddSchemaUpdate(schema=numbered), SetCurrentSchemaUpdate(schema_id=-1))  # type: ignore[call-arg]
-        self._apply(new, asked)
+        self.add(new, asked)
 
     def change(
         self,

@@ -1,0 +1,85 @@
+"""What windrow uses of PyIceberg that isn't among its public names.
+
+No other module does. All of it was seen in PyIceberg 0.12, and any release may change it:
+`tests/shape/test_internals.py` tells what is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.table import CommitTableResponse, Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+
+class SingleCommit(Transaction):
+    """A transaction whose updates are sent to the catalog once.
+
+    Everything public tries again on a state that nobody has looked at.
+    """
+
+    _worked_out: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table's metadata after the commit.
+
+        Kept here, because PyIceberg makes it anew, with a copy of all of it, a dozen times in
+        one commit.
+        """
+        if not self._updates:
+            return self._table.metadata
+        if self._worked_out is None or self._worked_out[0] is not self._updates:
+            self._worked_out = (self._updates, super().table_metadata)
+        return self._worked_out[1]
+
+    def add(self, new: tuple[TableUpdate, ...], asked: tuple[TableRequirement, ...]) -> None:
+        """Adds updates, and what the catalog has to find for the commit."""
+        self._apply(new, asked)
+
+    def send(self) -> None:
+        """Sends the commit to the catalog. After an error it may have arrived all the same."""
+        uuid = AssertTableUUID(uuid=self.table_metadata.table_uuid)
+        asked = (*self._requirements, uuid)
+        self._table._do_commit(updates=self._updates, requirements=asked)  # noqa: SLF001
+
+
+class DatabaseCatalog(SqlCatalog):
+    """A catalog in a database, with a new connection for each query.
+
+    So no connection is open at a fork or at the end of the process. A metadata file never
+    changes, so the last one of each table is kept. A catalog has no public place where a row
+    becomes a table.
+    """
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self.engine.dispose()
+        self.engine = create_engine(self.properties["uri"], poolclass=NullPool)
+        self._newest: dict[str, tuple[str, TableMetadata]] = {}
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        response = super().commit_table(table, requirements, updates)
+        self._newest[".".join(table.name())] = (response.metadata_location, response.metadata)
+        return response
+
+    def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
+        row: IcebergTables = orm_table
+        name = f"{row.table_namespace}.{row.table_name}"
+        location, metadata = self._newest.get(name, (None, None))
+        if location is None or metadata is None or location != row.metadata_location:
+            read = super()._convert_orm_to_iceberg(row)
+            location, metadata = self._newest[name] = (read.metadata_location, read.metadata)
+        io = self._load_file_io(metadata.properties, location)
+        return Table(
+            (*row.table_namespace.split("."), row.table_name), metadata, location, io, self
+        )
