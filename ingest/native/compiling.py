@@ -5,6 +5,10 @@ numba compiles them, and LLVM writes an object file for each module.
 Loops over every byte of the messages are written in the part of Python that numba
 compiles. A module with such functions imports this one, and numba with it: so both are
 imported only to make code. Other modules call the functions through `calling.Compiled`.
+
+No other module uses what isn't public of numba: all of `numba.core` and `numba.np`, and
+`_getvalue`. It was seen in numba 0.68, and any release may change it:
+`tests/shape/test_internals.py` tells what is gone.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ It is confluent-kafka's client, within bounds that it doesn't have itself:
   comes. It is never decompressed, and no redirect is followed.
 - Error messages have only types and numbers of the errors that the client raises, and a
   short printable part of the registry's answer, without the password.
+
+The bounds stand on `_rest_client`, the one name of confluent-kafka's client that isn't public. It
+was seen in confluent-kafka 2.16; `tests/shape/test_internals.py` tells if it is gone.
 """
 
 from __future__ import annotations

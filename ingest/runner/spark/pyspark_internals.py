@@ -164,8 +164,7 @@ def range_splits(session: SparkSession) -> int:
 
 
 GONE = re.compile(
-    r"^RetriesExceeded:|^SparkConnectGrpcException:|INVALID_HANDLE|ExecutorLostFailure|SparkContext"
-    r" was shut down"
+    r"^SparkConnectGrpcException:|INVALID_HANDLE|ExecutorLostFailure|SparkContext was shut down"
 )
 """Matches errors of a Spark that ends, has ended or was restarted.
 

@@ -1,0 +1,387 @@
+"""What windrow takes of other libraries that isn't among their public or documented names.
+
+Their next release may change it. For each library one file uses such names; the tests here say
+which one is gone, or does something else than that file says.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import re
+import zipfile
+from functools import reduce
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import dagster_webserver
+import duckdb
+import pandera.polars as pp
+import polars as pl
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark import java_gateway
+from pyspark.errors import PySparkRuntimeError
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+from pyspark.sql.connect.client import retries
+from pyspark.sql.connect.session import SparkSession as ConnectedSession
+from pyspark.sql.utils import is_remote
+
+from tests.shape.test_modules import PACKAGES, ROOT, modules, nodes
+from windrow.assets.dagster_internals import LONGEST_TEXT, SCAFFOLDER_WARNING, range_tags
+from windrow.ingest.kafka.capi import library
+from windrow.ingest.registry.client import Registry, client_of
+from windrow.ingest.runner.spark import pyspark_internals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAMES = {
+    ("dagster", "1.13", "assets/dagster_internals.py"): {
+        # tests/assets/test_dead_replay.py: the check of the dead letters is of their newest event
+        "dagster._core.definitions.asset_checks.asset_check_evaluation:AssetCheckEvaluationTargetMaterializationData",
+        # tests/assets/test_resources.py: a job has no resources of other pipelines
+        "dagster._core.definitions.assets.graph.asset_graph:AssetGraph",
+        "dagster._core.definitions.unresolved_asset_job_definition:UnresolvedAssetJobDefinition",
+        # tests/assets/test_events.py: versions of windows, and of the topics they were read from
+        "dagster._core.definitions.data_version:CODE_VERSION_TAG",
+        "dagster._core.definitions.data_version:DATA_VERSION_IS_USER_PROVIDED_TAG",
+        "dagster._core.definitions.data_version:DATA_VERSION_TAG",
+        "dagster._core.definitions.data_version:DEFAULT_DATA_VERSION",
+        "dagster._core.definitions.data_version:NULL_EVENT_POINTER",
+        "dagster._core.definitions.data_version:get_input_data_version_tag",
+        "dagster._core.definitions.data_version:get_input_event_pointer_tag",
+        # tests/assets/test_events.py: a step that logs its windows' events has none of its own
+        "dagster._core.definitions.source_asset:SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION",
+        # tests/assets/test_failures.py: an error is shown without a stack
+        "dagster._core.errors:DagsterUserCodeProcessError",
+        "dagster._utils.error:SerializableErrorInfo",
+        # below: a run covers a range
+        "dagster._core.storage.tags:ASSET_PARTITION_RANGE_END_TAG",
+        "dagster._core.storage.tags:ASSET_PARTITION_RANGE_START_TAG",
+    },
+    ("pyspark", "4.3", "ingest/runner/spark/pyspark_internals.py"): {
+        "pyspark:SparkContext._active_spark_context",
+        "pyspark:SparkContext._gateway",
+        "pyspark.java_gateway:launch_gateway",
+        "pyspark.serializers:UTF8Deserializer",
+        "pyspark.serializers:read_int",
+        "pyspark.sql.classic.dataframe:DataFrame._jdf",
+        "pyspark.sql.connect.session:SparkSession._active_session",
+        "pyspark.sql:SparkSession._jvm",
+    },
+    ("confluent-kafka", "2.16", "ingest/registry/client.py"): {
+        "confluent_kafka.schema_registry:SchemaRegistryClient._rest_client",
+    },
+    ("pandera", "0.35", "ingest/transform/rules.py"): {
+        "pandera.api.function_dispatch:Dispatcher",
+        "pandera.polars:Check._check_fn",
+    },
+    ("pyiceberg", "0.12", "ingest/sinks/iceberg/pyiceberg_internals.py"): {
+        "pyiceberg.catalog.sql:SqlCatalog._convert_orm_to_iceberg",
+        "pyiceberg.catalog.sql:SqlCatalog._load_file_io",
+        "pyiceberg.table:Table._do_commit",
+        "pyiceberg.table:Transaction._apply",
+        "pyiceberg.table:Transaction._requirements",
+        "pyiceberg.table:Transaction._table",
+        "pyiceberg.table:Transaction._updates",
+    },
+    ("numba", "0.68", "ingest/native/compiling.py"): {
+        "numba.core.cgutils:_StructProxy._getvalue",
+        "numba.core.cgutils:raw_memcpy",
+        "numba.core.cgutils:true_bit",
+        "numba.core.cgutils:unpack_tuple",
+        "numba.core.cgutils:voidptr_t",
+        "numba.core.registry:cpu_target.target_context",
+        "numba.core.sigutils:normalize_signature",
+        "numba.np.arrayobj:populate_array",
+    },
+}
+"""Names that aren't public, by the library, the version that they were seen in, and their file."""
+
+PUBLIC = {"_asdict", "_exit", "_replace"}
+"""Names of Python that are public for all their underscore."""
+
+UNDOCUMENTED = ("numba.core", "numba.np", "pandera.api")
+"""Folders of libraries that aren't public for all their names."""
+
+SHOWN = ["dagster/size_bytes", "dagster/storage_kind"]
+"""Metadata that Dagster's pages show in a place of its own, and its documentation doesn't name."""
+
+
+def private_imports(path: Path) -> set[str]:
+    """The names that a file imports of modules that aren't public."""
+    imports = [
+        (module, alias.name)
+        for node in nodes(path)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        for module in [alias.name if isinstance(node, ast.Import) else node.module or ""]
+    ]
+    return {
+        name
+        for module, name in imports
+        if module.startswith(UNDOCUMENTED) or re.search(r"(^|\.)_[a-z]", f"{module}.{name}")
+    }
+
+
+def private_attributes(path: Path) -> set[str]:
+    """The private names that a file asks objects for, and doesn't define itself."""
+    defined, asked = set[str](), set[str]()
+    for node in nodes(path):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            defined.add(node.id)
+        elif isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr):
+            of_itself = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
+            (defined if of_itself else asked).add(node.attr)
+    return asked - defined - PUBLIC
+
+
+def test_no_other_file_uses_private_names() -> None:
+    """A name of another library that isn't public stands in the library's file, and in the table
+    above; so who takes a new release looks at few files.
+    """
+    of_files = {
+        path.relative_to(ROOT).as_posix(): private_imports(path) | private_attributes(path)
+        for path in modules(*PACKAGES)
+    }
+    listed = {
+        file: {re.split("[:.]", name)[-1] for name in names}
+        for (_, _, file), names in NAMES.items()
+    }
+    more = {
+        file: names - listed.get(file, set())
+        for file, names in of_files.items()
+        if names - listed.get(file, set()) - {"cgutils", "cpu_target", "sigutils"}
+    }
+    assert more == {}
+
+
+@pytest.mark.parametrize(
+    ("library", "seen", "file", "name"),
+    [(*key, name) for key, names in NAMES.items() for name in sorted(names)],
+)
+def test_the_name_is_there(library: str, seen: str, file: str, name: str) -> None:
+    """Each name of the table is where the library had it."""
+    module, _, path = name.partition(":")
+    *owners, last = path.split(".")
+    gone = (
+        f"{library} {version(library)} has no {path} in {module} any more, which {library} {seen}"
+        f" had: {file} says what it is for"
+    )
+    try:
+        owner = reduce(getattr, owners, import_module(module))
+    except (ImportError, AttributeError):
+        pytest.fail(gone)
+    known = hasattr(owner, last) or f"self.{last}" in inspect.getsource(owner)
+    assert known, gone
+
+
+def test_dagster_is_of_the_version_that_was_tried() -> None:
+    """Who takes another one looks at all that stands here first."""
+    assert dg.__version__.startswith("1.13.")
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def pages() -> list[bytes]:
+    """The scripts of Dagster's pages."""
+    build = Path(str(dagster_webserver.__file__)).parent / "webapp" / "build"
+    return [page.read_bytes() for page in build.rglob("*.js")]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_pages_know_the_metadata(name: str) -> None:
+    """A name that Dagster's pages don't know would be a plain entry."""
+    assert any(name.encode() in page for page in pages())
+
+
+def test_the_pages_show_a_summary_where_it_stands() -> None:
+    """In the place of a longer text there would be a link."""
+    assert LONGEST_TEXT == 999
+    assert any(b".mdStr.length<1e3" in page for page in pages())
+
+
+def test_a_run_covers_a_range_by_its_tags() -> None:
+    """Runs that are in a Dagster's storage have these tags, and keep them."""
+    tags = range_tags(dg.PartitionKeyRange("a", "b"))
+    assert tags == {
+        "dagster/asset_partition_range_start": "a",
+        "dagster/asset_partition_range_end": "b",
+    }
+
+
+def test_dagster_warns_of_a_class_that_windrow_does_not_use() -> None:
+    """What is kept silent is a warning that Dagster still gives."""
+    from dagster_spark import SparkDeclarativePipelineScaffolder
+
+    with pytest.warns(dg.PreviewWarning, match=SCAFFOLDER_WARNING):
+        SparkDeclarativePipelineScaffolder()
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def test_pyspark_launches_java_as_windrow_does(tmp_path: Path) -> None:
+    """What pyspark gives its Java, and where it looks for one, stands in its own function."""
+    source = inspect.getsource(java_gateway.launch_gateway)
+    command, environment = pyspark_internals.java_launch({}, tmp_path / "answer")
+    told = {name for name in environment if environment[name] != os.environ.get(name)}
+    assert {name for name in told if f'env["{name}"]' not in source} == set()
+    assert command[1:] == ["pyspark-shell"]
+    assert "/bin/spark-submit" in source
+    for name in ("PYSPARK_SUBMIT_ARGS", pyspark_internals.JAVA_PORT, pyspark_internals.JAVA_SECRET):
+        assert f'"{name}"' in source
+
+
+def test_java_s_answer_is_port_and_secret(tmp_path: Path) -> None:
+    """Java writes them into its file one behind the other, the text with its length."""
+    (tmp_path / "answer").write_bytes(b"\0\0\x7a\x69" + b"\0\0\0\x03" + b"abc")
+    assert pyspark_internals.java_answer(tmp_path / "answer") == ("31337", "abc")
+
+
+def test_a_server_s_session_is_the_thread_s_own() -> None:
+    """In the block alone, and whatever was there before is there again."""
+    session: Any = SimpleNamespace(is_stopped=False)
+    before = ConnectedSession.getActiveSession()
+    with pyspark_internals.active_in_thread(session):
+        assert ConnectedSession.getActiveSession() is session
+    assert ConnectedSession.getActiveSession() is before
+
+
+def test_a_variable_says_whose_columns_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it, pyspark makes the columns of a server's session."""
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setenv(pyspark_internals.CONNECT_MODE, "1")
+    assert is_remote()
+
+
+def test_the_texts_of_spark_s_errors() -> None:
+    """Where Spark words an error otherwise, a run would give its user other advice, or none."""
+    other = PySparkRuntimeError(
+        errorClass="PYTHON_VERSION_MISMATCH",
+        messageParameters={"worker_version": "3.9", "driver_version": "3.11"},
+    )
+    found = pyspark_internals.OTHER_PYTHON.search(str(other))
+    assert found is not None
+    assert found.groups() == ("3.9", "3.11")
+    lost = SparkConnectGrpcException("no answer")
+    assert pyspark_internals.GONE.search(f"{type(lost).__name__}: {lost}")
+    assert re.search(pyspark_internals.RETRIES_WARNING, inspect.getsource(retries))
+    conditions = json.loads(in_jar("spark-common-utils", "error/error-conditions.json"))
+    for pattern in (pyspark_internals.LOST_CHECKPOINT, pyspark_internals.RAISED_BY_USER):
+        assert pattern.strip("\\[] ") in conditions
+    assert "INVALID_HANDLE" in conditions
+    scheduler = in_jar("spark-core", "org/apache/spark/scheduler/DAGScheduler.class")
+    assert b"SparkContext was shut down" in scheduler
+    assert b"ExecutorLostFailure (" in in_jar(
+        "spark-core", "org/apache/spark/ExecutorLostFailure.class"
+    )
+
+
+def test_the_service_of_spark_connect() -> None:
+    """Its class has the port at which it listens."""
+    service = in_jar(
+        "spark-connect", "org/apache/spark/sql/connect/service/SparkConnectService$.class"
+    )
+    assert b"localPort" in service
+
+
+def in_jar(jar: str, name: str) -> bytes:
+    """A file in one of pyspark's jars."""
+    (path,) = (Path(pyspark.__file__).parent / "jars").glob(f"{jar}_*.jar")
+    with zipfile.ZipFile(path) as archive:
+        return archive.read(name)
+
+
+@pytest.mark.spark
+def test_spark_has_what_windrow_asks_it_for(spark: SparkSession) -> None:
+    """Java, context, settings, the minute of idle workers, and the text of a plan."""
+    context: Any = spark.sparkContext
+    assert pyspark_internals.has_java()
+    assert pyspark_internals.own_context() is context
+    assert pyspark_internals.range_splits(spark) == context.defaultParallelism
+    for name in (*pyspark_internals.REFUSE_CHANGED_SHUFFLES, pyspark_internals.BUFFER_BYTES):
+        spark.conf.get(name)  # raises where Spark has no such setting
+    workers = context._jvm.org.apache.spark.api.python.PythonWorkerFactory  # noqa: SLF001
+    assert workers.IDLE_WORKER_TIMEOUT_NS() == pyspark_internals.IDLE_WORKER_SECONDS * 10**9
+
+
+@pytest.mark.spark
+def test_a_checkpoint_goes_at_once(spark: SparkSession) -> None:
+    """Its rows are no longer among those that Spark keeps."""
+    kept: Any = spark.sparkContext._jsc  # noqa: SLF001
+    before = kept.getPersistentRDDs().size()
+    frame = spark.range(3).localCheckpoint()
+    assert kept.getPersistentRDDs().size() == before + 1
+    pyspark_internals.drop_checkpoint(frame)
+    assert kept.getPersistentRDDs().size() == before
+
+
+@pytest.mark.spark
+def test_a_setting_of_the_session_is_of_its_workers(spark: SparkSession) -> None:
+    """So workers of sessions with other settings are others."""
+
+    def size(batches: Any) -> Any:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"size": [os.environ["SPARK_BUFFER_SIZE"]]})
+
+    session = spark.newSession()
+    session.conf.set(pyspark_internals.BUFFER_BYTES, "65599")
+    (row,) = session.range(0, 1, 1, 1).mapInArrow(size, "size string").collect()
+    assert row["size"] == "65599"
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def test_the_registry_s_client_takes_headers_and_hooks() -> None:
+    """Its answers are bounded by them."""
+    session = client_of(Registry("http://127.0.0.1:1"), os.getpid())._rest_client.session  # noqa: SLF001
+    assert type(session).__module__.partition(".")[0] == "httpx2"
+    assert session.headers["Connection"] == "close"
+    assert len(session.event_hooks["response"]) == 1
+
+
+def test_librdkafka_is_of_a_version_that_was_tried() -> None:
+    """And has each function that is called, by its name."""
+    assert library().version() >> 16 == 0x0210
+
+
+def test_pandera_tells_its_own_checks_from_others() -> None:
+    """Its own are dispatched by the type of what they check; their backend computes verdicts."""
+    from pandera.api.function_dispatch import Dispatcher
+
+    frame, check = pl.LazyFrame({"a": [1, 3]}), pp.Check.gt(2)
+    assert isinstance(check._check_fn, Dispatcher)  # noqa: SLF001
+    assert not isinstance(pp.Check(lambda data: data.lazyframe)._check_fn, Dispatcher)  # noqa: SLF001
+    verdicts = check.get_backend(frame)(check).apply(pp.PolarsData(frame, "a"))
+    assert verdicts.collect().to_series().to_list() == [False, True]
+
+
+def test_duckdb_takes_a_select_apart() -> None:
+    """The names of its tree are those by which a sql step is read."""
+    tree = json.loads(
+        duckdb.execute(
+            "SELECT json_serialize_sql('SELECT a + 1 AS b FROM rows WHERE a > 2')"
+        ).fetchall()[0][0]
+    )
+    (statement,) = tree["statements"]
+    node = statement["node"]
+    assert (tree["error"], node["type"]) == (False, "SELECT_NODE")
+    assert node["from_table"]["table_name"] == "rows"
+    assert node["where_clause"]["class"] == "COMPARISON"
+    (output,) = node["select_list"]
+    assert (output["class"], output["alias"]) == ("FUNCTION", "b")
+    assert [a["expression"]["class"] for a in output["arguments"]] == ["COLUMN_REF", "CONSTANT"]
+    assert output["arguments"][0]["expression"]["column_names"] == ["a"]
