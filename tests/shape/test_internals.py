@@ -279,9 +279,10 @@ def test_the_texts_of_spark_s_errors() -> None:
     assert pyspark_internals.GONE.search(f"{type(lost).__name__}: {lost}")
     assert re.search(pyspark_internals.RETRIES_WARNING, inspect.getsource(retries))
     conditions = json.loads(in_jar("spark-common-utils", "error/error-conditions.json"))
-    for pattern in (pyspark_internals.LOST_CHECKPOINT, pyspark_internals.RAISED_BY_USER):
-        assert pattern.strip("\\[] ") in conditions
-    assert "INVALID_HANDLE" in conditions
+    texts = f"{pyspark_internals.LOST_OR_RAISED} {pyspark_internals.GONE.pattern}"
+    named = set(re.findall(r"[A-Z]+(?:_[A-Z]+)+", texts))
+    assert len(named) == 3
+    assert named <= set(conditions)
     scheduler = in_jar("spark-core", "org/apache/spark/scheduler/DAGScheduler.class")
     assert b"SparkContext was shut down" in scheduler
     assert b"ExecutorLostFailure (" in in_jar(

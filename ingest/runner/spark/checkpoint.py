@@ -48,8 +48,7 @@ from windrow.ingest.runner.spark.jobs import (
 )
 from windrow.ingest.runner.spark.pyspark_internals import (
     CONNECT_MODE,
-    LOST_CHECKPOINT,
-    RAISED_BY_USER,
+    LOST_OR_RAISED,
     REFUSE_CHANGED_SHUFFLES,
     active_in_thread,
     drop_checkpoint,
@@ -95,7 +94,7 @@ The variable is the whole process's, and two threads' sessions may need it diffe
 _OTHER_TRY = "windrow: what was counted is of another try at this split"
 """The text of Spark's error for rows of another try than the counted one."""
 
-LOST = re.compile(rf"{LOST_CHECKPOINT}|{RAISED_BY_USER}{re.escape(_OTHER_TRY)}")
+LOST = re.compile(rf"{LOST_OR_RAISED}{re.escape(_OTHER_TRY)}")
 """Matches errors of Spark if it has lost rows, or has them not of the counted try.
 
 Plans, which errors quote, too, have the text without the prefix.

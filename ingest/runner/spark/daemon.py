@@ -4,7 +4,7 @@ Spark puts a zip of pyspark before everything else on the path of its workers, a
 compiles each module of a zip each time that it loads it, which a small window waits for.
 The environment has the same modules, and has them compiled.
 
-Spark runs this as it runs `pyspark.daemon` (the property `spark.python.daemon.module`).
+Spark runs this as it runs `pyspark.daemon` (the property `DAEMON_MODULE`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import runpy
 import sys
 from pathlib import Path
 
-_ZIPS = "pyspark.zip", "py4j-*-src.zip"
+from windrow.ingest.runner.spark.pyspark_internals import SPARK_ZIPS
 
 
 def main() -> None:
     """Runs Spark's own daemon, which never returns."""
-    sys.path.sort(key=lambda place: any(map(Path(place).match, _ZIPS)))  # Spark's come last
+    sys.path.sort(key=lambda place: any(map(Path(place).match, SPARK_ZIPS)))  # Spark's come last
     # workers are forked of this process: each loads windrow as it is when the worker begins
     for name in [name for name in sys.modules if name.partition(".")[0] == "windrow"]:
         del sys.modules[name]

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,10 +128,7 @@ def end(seconds: float) -> None:
         TimeoutExpired: it takes longer.
     """
     assert _java is not None
-    assert _java.process.stdin is not None
-    with suppress(OSError):
-        _java.process.stdin.close()  # Java ends by that
-    _java.process.wait(seconds)
+    _java.process.communicate(timeout=seconds)  # Java ends by the end of its input
 
 
 def _copy_errors(reading: int) -> None:

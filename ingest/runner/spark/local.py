@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.runner.spark.java import connect, launch
+from windrow.ingest.runner.spark.pyspark_internals import DAEMON_MODULE
 from windrow.ingest.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ _ALONE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.pyspark.python": sys.executable,
-    "spark.python.daemon.module": "windrow.ingest.runner.spark.daemon",
+    DAEMON_MODULE: "windrow.ingest.runner.spark.daemon",
 }
 """Spark properties where the workers are on this machine."""
 

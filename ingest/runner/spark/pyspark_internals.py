@@ -179,11 +179,10 @@ OTHER_PYTHON = re.compile(
 It comes before anything is unpickled, which could fail.
 """
 
-LOST_CHECKPOINT = r"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]"
-"""A pattern of the error if rows of a local checkpoint are lost."""
-
-RAISED_BY_USER = r"\[USER_RAISED_EXCEPTION\] "
-"""A pattern of what the text of `raise_error` has in front of it in an error."""
+LOST_OR_RAISED = r"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|\[USER_RAISED_EXCEPTION\] "
+"""A pattern of the error if rows of a local checkpoint are lost, or else of what an error has in
+front of the text of `raise_error`.
+"""
 
 WRONG_TOKEN = "UNAUTHENTICATED"  # no token  # noqa: S105
 """Part of the error of a client that has no token, or a wrong one."""
