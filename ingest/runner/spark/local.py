@@ -31,7 +31,6 @@ They are read before Spark logs anything; a context's own level would come too l
 
 JAVA = (
     f"-Dlog4j2.configurationFile={LOGGING} -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
-    " -XX:+UseSerialGC"
 )
 """Options of the driver's Java.
 
