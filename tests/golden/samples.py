@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.ledger_records import Pause, RefusedWindow
 from windrow.ingest.model.lookup import LookedUp, Pin
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Pause, Plan, RefusedWindow, Split, Window
+from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import (
     Changed,
     Checksums,

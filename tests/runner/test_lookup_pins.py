@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -98,10 +98,7 @@ def test_a_replay_keeps_to_its_receipts_versions(tables: Tables) -> None:
 def test_windows_together_ask_once(tables: Tables) -> None:
     """All that are pinned in one look have the same version."""
     attempts = [
-        replace(
-            Attempt(cast("Any", SimpleNamespace(window=window)), None, 0, "a", "fail", ()),
-            id=str(number),
-        )
+        Attempt(cast("Any", SimpleNamespace(window=window)), None, 0, str(number), "fail", ())
         for number, window in enumerate([Window("p", 5, 6), Window("p", 6, 7)])
     ]
     known = with_pins(tables.pipeline(), attempts)

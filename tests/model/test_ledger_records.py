@@ -1,4 +1,4 @@
-"""How a pause is told."""
+"""How the ledger's records of pauses are told."""
 
 from __future__ import annotations
 
