@@ -109,8 +109,8 @@ def how_to_install(extra: str) -> str:
     """
     project, pip = Path(sys.prefix).parent, "pip" if find_spec("pip") else "uv pip"
     of_uv = (project / "uv.lock").is_file()
-    how = f"In {project}: uv add" if of_uv else f"In windrow's environment: {pip} install"
-    return f"{how} 'windrow-ingest[{extra}]'"
+    command = f"In {project}: uv add" if of_uv else f"In windrow's environment: {pip} install"
+    return f"{command} 'windrow-ingest[{extra}]'"
 
 
 class WindrowError(Exception):
@@ -318,8 +318,8 @@ class OutcomeUnknownError(UnreachableError):
         `commit`: goes on after "The commit": "of window W" or "to TABLE". `again`: how to
         try again, as an imperative.
         """
-        what = f"The commit {commit} was sent and not answered: {why}"
-        return cls(what, "commit", f"{again}: it looks first if the commit arrived.")
+        message = f"The commit {commit} was sent and not answered: {why}"
+        return cls(message, "commit", f"{again}: it looks first if the commit arrived.")
 
 
 class NotClosedError(WindrowError):
@@ -369,12 +369,12 @@ class BugError(WindrowError):
         polars and other libraries quote values in their texts. The stack is in a note,
         which only a stack trace shows.
         """
-        do = (
+        advice = (
             "Nothing was committed. Report it with its stack trace, which the command shows with"
             " --debug."
         )
         bug, kind = (
-            cls(bug_of(error), stage, do, topic, partition, offset),
+            cls(bug_of(error), stage, advice, topic, partition, offset),
             type(error).__qualname__,
         )
         bug.add_note("".join(["Stack trace:\n", *traceback.format_tb(error.__traceback__), kind]))
@@ -461,9 +461,9 @@ def bug_of(error: BaseException) -> str:
         (str(frame.f_globals.get("__name__", "?")), line)
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    known = owners()
+    owner_by_package = owners()
     roots = (name.partition(".")[0] for name, _ in reversed(places))
-    whose = next((known[root] for root in roots if root in known), "windrow")
+    whose = next((owner_by_package[root] for root in roots if root in owner_by_package), "windrow")
     where = "".join(f", at {name}:{line}" for name, line in places[-1:])
     return f"{type(error).__qualname__}: this is a bug in {whose}{where}"
 
@@ -524,5 +524,5 @@ def needing(extra: str, what: str) -> Iterator[None]:
         yield
     except ImportError as missing:  # of Spark's packages it is Spark's own error, which says it
         absent = isinstance(missing, ModuleNotFoundError)
-        why = f"{missing.name} isn't installed" if absent else str(missing)
-        raise SpecError(f"{what}: {why}", "spec", how_to_install(extra)) from missing
+        reason = f"{missing.name} isn't installed" if absent else str(missing)
+        raise SpecError(f"{what}: {reason}", "spec", how_to_install(extra)) from missing

@@ -63,9 +63,9 @@ class Chosen(msgspec.Struct, frozen=True):
 
     def mask(self, dead_letters: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         chosen = np.ones(dead_letters.num_rows, bool)
-        for column, wanted in (("stage", self.stage), ("reason", self.reason)):
-            if wanted is not None:
-                chosen &= pc.equal(dead_letters[column], wanted).to_numpy(zero_copy_only=False)
+        for column, expected in (("stage", self.stage), ("reason", self.reason)):
+            if expected is not None:
+                chosen &= pc.equal(dead_letters[column], expected).to_numpy(zero_copy_only=False)
         return chosen
 
 

@@ -141,7 +141,7 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
 
 def executors(surveyed: Surveyed) -> Iterator[Check]:
     """One line for the executors that answered, and one per problem, with its machines."""
-    pythons = ", ".join(sorted({seen.python for seen in surveyed.executors}))
+    pythons = ", ".join(sorted({report.python for report in surveyed.executors}))
     who = (
         f"{counted(len(surveyed.executors), 'executor')} on {first_few(surveyed.machines)}"
         f" answered, with {pythons}"
@@ -157,8 +157,8 @@ def executors(surveyed: Surveyed) -> Iterator[Check]:
         if surveyed.written
         else "no place of the sink"
     )
-    what = f"{who}{more}; code and packages are the driver's; {read}, {written}"
-    yield Check("executors", "ok" if surveyed.complete else "warn", what)
+    message = f"{who}{more}; code and packages are the driver's; {read}, {written}"
+    yield Check("executors", "ok" if surveyed.complete else "warn", message)
     for trouble, where in surveyed.troubles.items():
         yield Check(
             "executors",
@@ -205,8 +205,8 @@ def _state(pipeline: Pipeline) -> Check:
     pause = paused(pipeline.ledger, pipeline.spec.id)
     if pause is None:
         return Check("state", "ok", ledger)
-    what = f"{ledger}; the pipeline {pause}"
-    return Check("state", "warn", what, "windrow resume SPEC ends the pause.")
+    message = f"{ledger}; the pipeline {pause}"
+    return Check("state", "warn", message, "windrow resume SPEC ends the pause.")
 
 
 def _discovered(pipeline: Pipeline, *, ledger: bool = True) -> Discovered:
@@ -257,8 +257,8 @@ def failed(name: str, error: WindrowError) -> Check:
     if "\n" in error.what:
         return Check(name, "fail", str(error), exit_code=error.exit_code)
     # with its place
-    what = error.what if error.topic is None else str(error).removesuffix(f". {error.do}")
-    return Check(name, "fail", what, error.do, error.exit_code)
+    message = error.what if error.topic is None else str(error).removesuffix(f". {error.do}")
+    return Check(name, "fail", message, error.do, error.exit_code)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -281,28 +281,30 @@ def extras() -> Check:
     Nothing fails: which ones are needed, the pipelines decide.
     """
     windrow = "windrow-ingest"
-    known = metadata.metadata(windrow).get_all("Provides-Extra") or []
-    there = [name for name in known if not _missing(Requirement(f"{windrow}[{name}]"))]
-    absent = [name for name in known if name not in there]
-    what = f"installed: {', '.join(there) or 'none'}"
+    known_extras = metadata.metadata(windrow).get_all("Provides-Extra") or []
+    installed_extras = [
+        name for name in known_extras if not _missing(Requirement(f"{windrow}[{name}]"))
+    ]
+    absent = [name for name in known_extras if name not in installed_extras]
+    message = f"installed: {', '.join(installed_extras) or 'none'}"
     if not absent:
-        return Check("extras", "ok", what)
-    what = f"{what}; not installed, and needed by some pipelines only: {', '.join(absent)}"
-    return Check("extras", "ok", what, how_to_install(",".join(absent)))
+        return Check("extras", "ok", message)
+    message = f"{message}; not installed, and needed by some pipelines only: {', '.join(absent)}"
+    return Check("extras", "ok", message, how_to_install(",".join(absent)))
 
 
-def _missing(wanted: Requirement) -> list[str]:
+def _missing(requirement: Requirement) -> list[str]:
     """Packages of a requirement and its extras that aren't installed, or in another version."""
     try:
-        found = metadata.distribution(wanted.name)
+        distribution = metadata.distribution(requirement.name)
     except metadata.PackageNotFoundError:
-        return [wanted.name]
-    if not wanted.specifier.contains(found.version, prereleases=True):
-        return [wanted.name]
+        return [requirement.name]
+    if not requirement.specifier.contains(distribution.version, prereleases=True):
+        return [requirement.name]
     return [
         name
-        for needed in map(Requirement, found.requires or ())
-        for extra in wanted.extras
+        for needed in map(Requirement, distribution.requires or ())
+        for extra in requirement.extras
         if needed.marker is not None
         and needed.marker.evaluate({"extra": extra})
         and not needed.marker.evaluate({"extra": ""})
@@ -356,9 +358,9 @@ def _next_window(pipeline: Pipeline) -> Check:
         plan = preview(pipeline, window)
     joining = joining_topics(pipeline, plan)
     expiring = expiring_messages(pipeline, plan.window.key, plan.splits)
-    what = "; ".join([f"window {plan.window.key} can be read", *map(str, joining), *expiring])
+    message = "; ".join([f"window {plan.window.key} can be read", *map(str, joining), *expiring])
     warns = expiring or any(topic.before for topic in joining)
-    return Check("next", "warn" if warns else "ok", what)
+    return Check("next", "warn" if warns else "ok", message)
 
 
 def _windows(pipeline: Pipeline) -> Check:
@@ -373,10 +375,10 @@ def _windows(pipeline: Pipeline) -> Check:
         refuse_other_end(pipeline.ledger, newest)
     if pipeline.spec.window.is_batch:
         refuse_restored(pipeline)
-    elif lost := lost_windows(pipeline):
-        return Check("windows", "warn", lost_in_words(pipeline, lost).rstrip("."))
-    elif left := uncommitted(pipeline.spec.window, series):
-        return Check("windows", "warn", uncommitted_in_words(left).rstrip("."))
+    elif missing_windows := lost_windows(pipeline):
+        return Check("windows", "warn", lost_in_words(pipeline, missing_windows).rstrip("."))
+    elif gaps := uncommitted(pipeline.spec.window, series):
+        return Check("windows", "warn", uncommitted_in_words(gaps).rstrip("."))
     return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 
 
@@ -420,13 +422,13 @@ def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
         tps = discovered.tps
         starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
         reached = next_start(pipeline.ledger, pipeline.spec.id) if ledger else None
-        left = () if reached is None else unselected_topics(pipeline, reached)
+        topic_warnings = () if reached is None else unselected_topics(pipeline, reached)
     except WindrowError as error:
         yield failed("rights", error)
         return
-    for said in left:
-        what, _, fix = said.rpartition(". ")
-        yield Check("topics", "warn", what, fix)
+    for warning in topic_warnings:
+        message, _, fix = warning.rpartition(". ")
+        yield Check("topics", "warn", message, fix)
     for topic in discovered.topics.values():
         filled = next(
             (tp for tp in tps if tp.topic == topic.topic and starts[tp] < ends[tp].offset), None
@@ -443,8 +445,8 @@ def _readable(broker: Broker, topic: TopicInfo, filled: TopicPartition | None, s
             "rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried"
         )
     doubt = of_seconds(begin_of_log(broker, filled, start, start + 1))
-    what = f"{topic.topic} ({counted(topic.partitions, 'partition')}) may be described and read"
-    return Check("rights", "warn" if doubt else "ok", f"{what}; {doubt}" if doubt else what)
+    message = f"{topic.topic} ({counted(topic.partitions, 'partition')}) may be described and read"
+    return Check("rights", "warn" if doubt else "ok", f"{message}; {doubt}" if doubt else message)
 
 
 def _retention(pipeline: Pipeline) -> Check:
@@ -469,8 +471,8 @@ def rebuild_ledger(output: Output, path: Path) -> None:
     spec = load_spec(path)
     pipeline = assemble.assemble_to_look(spec)
     done = rebuild(spec.id, pipeline.sink, pipeline.ledger)
-    what = (
+    summary = (
         f"The ledger holds the boundaries of {counted(done.boundaries, 'label')}, plan and receipt"
         f" of {counted(done.windows, 'window')} ({done.grid}); its id is {done.ledger}."
     )
-    output.show(done, Text("\n".join([what, *done.notes])))
+    output.show(done, Text("\n".join([summary, *done.notes])))

@@ -74,8 +74,11 @@ def try_lines(output: Output, path: Path, file: Path, limit: int | None) -> None
         with file.open("rb") as lines:
             values = [line.rstrip(b"\r\n") for line in islice(lines, limit + 1)]
     except OSError as error:
-        what, do = f"{file} can't be read: {error.strerror}", "Name a file with a value a line."
-        raise SpecError(what, "spec", do) from None
+        message, advice = (
+            f"{file} can't be read: {error.strerror}",
+            "Name a file with a value a line.",
+        )
+        raise SpecError(message, "spec", advice) from None
     topics = spec.source.topic_names()
     _shape(output, spec, of_lines(values, topics[0] if topics else "topic"), limit)
 

@@ -67,8 +67,8 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
             render.plan_table(plans.plans[-1]),
             *(Text(f"{topic}.", style="yellow") for topic in joining),
             *(
-                Text(f"{said}.", style="yellow")
-                for said in (
+                Text(f"{warning}.", style="yellow")
+                for warning in (
                     *unselected_topics(pipeline, plan.start, newly=True),
                     *expiring_messages(pipeline, plan.window.key, plan.splits),
                 )
@@ -87,9 +87,9 @@ def _plans(pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Plan]:
 
 
 def _frozen(pipeline: Pipeline, window: Window) -> list[Literal["start", "end", "plan"]]:
-    kept: Mapping[Literal["start", "end", "plan"], object] = {
+    frozen_parts: Mapping[Literal["start", "end", "plan"], object] = {
         "start": pipeline.ledger.boundary(window.pipeline, window.start),
         "end": pipeline.ledger.boundary(window.pipeline, window.end),
         "plan": pipeline.ledger.plan(window),
     }
-    return [part for part, found in kept.items() if found is not None]
+    return [part for part, record in frozen_parts.items() if record is not None]

@@ -34,12 +34,12 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
         dead_topic=None if spec.dead_letters is None else spec.dead_letters.topic,
         sleep=pipeline.sleep,
     )
-    wrong = sum(f.level == "wrong" for f in verified.findings)
-    unchecked = sum(f.level == "unchecked" for f in verified.findings)
-    said = f"{counted(wrong, 'thing')} wrong" if wrong else "nothing is wrong"
-    summary = f"{counted(verified.windows, 'window')}, {counted(verified.rows, 'row')}: {said}"
-    if unchecked:
-        summary += f"; {counted(unchecked, 'thing')} could not be checked"
+    wrong_count = sum(f.level == "wrong" for f in verified.findings)
+    unchecked_count = sum(f.level == "unchecked" for f in verified.findings)
+    verdict = f"{counted(wrong_count, 'thing')} wrong" if wrong_count else "nothing is wrong"
+    summary = f"{counted(verified.windows, 'window')}, {counted(verified.rows, 'row')}: {verdict}"
+    if unchecked_count:
+        summary += f"; {counted(unchecked_count, 'thing')} could not be checked"
     output.show(verified, *map(render.finding_line, verified.findings), Text(summary))
     output.exit_code = verified.exit_code
 

@@ -121,8 +121,8 @@ def _connect_decimal(parameters: Any) -> TypeGuess:
     """A decimal of the stated precision, or of the greatest one that a column has."""
     stated = _mapping(parameters)
     scale, precision = (
-        str(stated.get(name, other))
-        for name, other in (("scale", "0"), ("connect.decimal.precision", "38"))
+        str(stated.get(name, default))
+        for name, default in (("scale", "0"), ("connect.decimal.precision", "38"))
     )
     numbers = all(text.isdecimal() and len(text) < 10 for text in (scale, precision))
     kind = decimal_of(int(precision), int(scale)) if numbers else None
@@ -185,10 +185,10 @@ def typed_candidates(rows: Sequence[Mapping[str, Any]], stated: Sequence[Any]) -
 
 
 def _mysql_guess(stated: str, values: Sequence[Any]) -> TypeGuess:
-    found = _MYSQL_TYPE.fullmatch(stated)
-    if found is None:
+    match = _MYSQL_TYPE.fullmatch(stated)
+    if match is None:
         return TypeGuess(pa.string())
-    name, digits, scale, more = found.groups()
+    name, digits, scale, more = match.groups()
     if name in _MYSQL_INTEGERS:
         kind = _MYSQL_INTEGERS[name]
         return TypeGuess(_MYSQL_UNSIGNED[kind] if "unsigned" in more else kind)
