@@ -25,7 +25,7 @@ def java_command() -> str | None:
 
 def java_problem() -> str | None:
     """The problem of this machine's Java and its solution, in one sentence; None if fine."""
-    supported_versions = " or ".join(map(str, JAVA_MAJORS))
+    versions = " or ".join(map(str, JAVA_MAJORS))
     java, home = java_command(), os.environ.get("JAVA_HOME")
     advice = (
         "correct JAVA_HOME, or unset it"
@@ -34,15 +34,19 @@ def java_problem() -> str | None:
     )
     if java is None:
         return (
-            f"Java {supported_versions} is needed and there is none"
+            f"Java {versions} is needed and there is none"
             f" {f'in JAVA_HOME, which is {home}' if home else 'on the PATH'}: {advice}"
         )
     try:
         major = _major(java)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"Java {supported_versions} is needed and {java} does not run ({type(error).__name__}): {advice}"
+        return (
+            f"Java {versions} is needed and {java} does not run ({type(error).__name__}): {advice}"
+        )
     if major < JAVA_MAJORS[0]:
-        return f"Java {supported_versions} is needed and {java} is {major or 'of an unknown version'}: {advice}"
+        return (
+            f"Java {versions} is needed and {java} is {major or 'of an unknown version'}: {advice}"
+        )
     return None
 
 

@@ -97,7 +97,7 @@ def _add_checks(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
             edited = edit(message)
         except mistakes() as error:  # whatever a user's function raises
             raise _failure_error(f"{_FUNCTION} failed", error, script, message) from None
-        mistake = None if edited is None else _wrong(edited, message)
+        mistake = None if edited is None else _describe_mistake(edited, message)
         if mistake is not None:
             raise _refusal_error(f"{_FUNCTION} in {script} {mistake}", message)
         return edited if isinstance(edited, RefusedMessage) else None
@@ -105,7 +105,7 @@ def _add_checks(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
     return call
 
 
-def _wrong(edited: object, message: RefusedMessage) -> str | None:
+def _describe_mistake(edited: object, message: RefusedMessage) -> str | None:
     """Describes the mistake in a returned value, without payload; None if it is right."""
     if not isinstance(edited, RefusedMessage):
         return f"returned {type(edited).__name__}, neither a message nor None"

@@ -162,7 +162,8 @@ def _refuse_different(expected: Sequence[Boundary], recorded: Sequence[Boundary]
     for boundary, recorded_boundary in zip(expected, recorded, strict=True):
         if difference(boundary, recorded_boundary):
             raise _contradiction(
-                f"its boundary {label_text(boundary.label)} is another one: {difference(boundary, recorded_boundary)}"
+                f"its boundary {label_text(boundary.label)} is another one:"
+                f" {difference(boundary, recorded_boundary)}"
             )
 
 
@@ -214,7 +215,8 @@ def boundaries(receipts: Sequence[Receipt]) -> Frozen:
             rebases[lower.label] = _assumed_rebase(lower.label, upper)
             label_range = f"{label_text(lower.label)} and {label_text(upper.label)}"
             notes.append(
-                f"The source was replaced somewhere between {label_range}; windows between them can't be"
+                f"The source was replaced somewhere between {label_range}; windows between"
+                " them can't be"
                 " read any more."
             )
     below = [None, *(rebases.get(b.label, b) for b in ends[:-1])]

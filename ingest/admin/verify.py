@@ -191,7 +191,10 @@ def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
     for (lower, lower_key), (upper, upper_key) in pairwise(ranges):
         if lower.overlaps(upper):
             partition = f"partition {lower.partition} of topic {lower.topic_id}"
-            message = f"offset {upper.start} of {partition} is in two windows: {lower_key} and {upper_key}"
+            message = (
+                f"offset {upper.start} of {partition} is in two windows: {lower_key} and"
+                f" {upper_key}"
+            )
             findings.append(
                 Finding(
                     "wrong",
@@ -371,24 +374,24 @@ def compare_rows(
         messages[TopicPartition(s.topic, s.partition)] += s.valid
     problems, allowed = list[str](), list[str]()
     for tp in sorted({*by_tp, *expected_rows}):
-        table_rows = by_tp.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
-        different = _differences(tp, table_rows, expected_rows[tp], messages[tp])
-        is_lacking = table_rows.rows < expected_rows[tp] or table_rows.offsets < messages[tp]
-        may_be_missing = may_lack is not None and table_rows.rows < expected_rows[tp]
+        actual = by_tp.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
+        different = _differences(tp, actual, expected_rows[tp], messages[tp])
+        is_lacking = actual.rows < expected_rows[tp] or actual.offsets < messages[tp]
+        may_be_missing = may_lack is not None and actual.rows < expected_rows[tp]
         (allowed if capabilities.allows(lost=is_lacking) or may_be_missing else problems).extend(
             different
         )
         splits = [s for s in receipt.plan.splits if s.tp == tp]
         if (
-            table_rows.rows
+            actual.rows
             and splits
             and not min(s.start for s in splits)
-            <= table_rows.lowest
-            <= table_rows.highest
+            <= actual.lowest
+            <= actual.highest
             < max(s.stop for s in splits)
         ):
             problems.append(
-                f"{tp}: offsets {table_rows.lowest} to {table_rows.highest} lie outside the receipt's range"
+                f"{tp}: offsets {actual.lowest} to {actual.highest} lie outside the receipt's range"
             )
     key, may = receipt.window.key, may_lack or ALLOWED
     return [
@@ -397,17 +400,15 @@ def compare_rows(
     ]
 
 
-def _differences(
-    tp: TopicPartition, table_rows: RowsHeld, rows: int, messages: int
-) -> Iterator[str]:
+def _differences(tp: TopicPartition, actual: RowsHeld, rows: int, messages: int) -> Iterator[str]:
     """Describes how a table's rows of a topic-partition differ from the receipt's counts."""
-    if table_rows.rows != rows:
-        yield f"{tp}: {counted(table_rows.rows, 'row')} in the table, {rows:,} in the receipt"
-    if rows == messages and table_rows.rows != table_rows.offsets:
-        yield f"{tp}: {counted(table_rows.rows - table_rows.offsets, 'row')} with the offset of another row"
-    elif messages not in {rows, table_rows.offsets}:
+    if actual.rows != rows:
+        yield f"{tp}: {counted(actual.rows, 'row')} in the table, {rows:,} in the receipt"
+    if rows == messages and actual.rows != actual.offsets:
+        yield f"{tp}: {counted(actual.rows - actual.offsets, 'row')} with the offset of another row"
+    elif messages not in {rows, actual.offsets}:
         yield (
-            f"{tp}: rows of {counted(table_rows.offsets, 'message')} in the table, of {messages} in the"
+            f"{tp}: rows of {counted(actual.offsets, 'message')} in the table, of {messages} in the"
             f" receipt"
         )
 

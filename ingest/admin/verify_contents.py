@@ -173,7 +173,10 @@ def differences(
         if count != expected_count:
             is_lacking = count < expected_count
             may = capabilities.allows(lost=is_lacking) or (is_lacking and may_lack)
-            message = f"{where}: {counted(count, kind.removesuffix('s'))} read back, {expected_count} committed"
+            message = (
+                f"{where}: {counted(count, kind.removesuffix('s'))} read back, {expected_count}"
+                " committed"
+            )
             (allowed if may and kind != "dead letters" else problems).append(message)
         elif expected_checksum != checksum:
             problems.append(

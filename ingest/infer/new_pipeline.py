@@ -449,7 +449,8 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], framing: Framed) ->
         if documents == framing.named:
             return "json-schema-confluent"
         message = (
-            f"{framing.named:,} of {counted(len(valued), 'message')} of topic {topic} begin with the"
+            f"{framing.named:,} of {counted(len(valued), 'message')} of topic {topic} begin"
+            " with the"
             f" id of a schema in a registry, most with {framing.id}"
         )
         advice = (

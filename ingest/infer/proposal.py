@@ -300,7 +300,8 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
     unusable_key = next((name for name in proposal.primary_key if name in reasons), None)
     if unusable_key is not None:
         raise SpecError(
-            f"The field {unusable_key!a} of the rows' primary key can't be a column: {reasons[unusable_key]}",
+            f"The field {unusable_key!a} of the rows' primary key can't be a column:"
+            f" {reasons[unusable_key]}",
             "spec",
             "Nothing was written. Write the spec by hand (windrow init).",
         )

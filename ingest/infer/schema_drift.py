@@ -193,7 +193,8 @@ def refusals(
             is_beyond_share(count, sampled, limit.max_dead_ratio) for count, limit in limited
         )
         message = (
-            f"{refusal.messages:,} of {sampled:,} would be dead letters, {refusal.stage} {refusal.reason}:"
+            f"{refusal.messages:,} of {sampled:,} would be dead letters, {refusal.stage}"
+            f" {refusal.reason}:"
             f" {refusal.what}"
         )
         where = f"first {refusal.topic}[{refusal.partition}]@{refusal.offset}"
