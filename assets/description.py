@@ -43,15 +43,15 @@ def table_description(spec: PipelineSpec) -> str:
     reference = spec.decode.schema_
     model = None if reference is None else load_model(ModelReference(reference, spec.folder))
     docstring = inspect.cleandoc((model and model.__doc__) or "")
-    how = (
+    mode = (
         f"in micro-batches{'' if spec.stop is None else ' up to window.stop'}"
         if spec.window.is_batch
         else f"one window at a time ({code(spec.window.grid)})"
     )
-    what = f"{selected(spec.source.selection())}: {how}, exactly once"
+    source_line = f"{selected(spec.source.selection())}: {mode}, exactly once"
     drains = "A run without a partition commits what is waiting." if spec.window.is_batch else ""
     events = "`windrow help dagster` explains what an event of this table says."
-    return "\n\n".join(filter(None, [docstring, what, drains, events]))
+    return "\n\n".join(filter(None, [docstring, source_line, drains, events]))
 
 
 def code_version(spec: PipelineSpec, columns: Columns) -> str:

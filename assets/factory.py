@@ -85,9 +85,9 @@ def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -
     columns = declared_columns(spec)
     table = table_asset(spec, columns, clock)
     dead = dead_letters_asset(spec, table.partitions_def)
-    what = "Micro-batches" if spec.window.is_batch else "Windows"
+    noun = "Micro-batches" if spec.window.is_batch else "Windows"
     rows = dg.AssetSelection.assets(table.key)
-    job = JobOfPipeline(job_name(spec), rows, description=f"{what} of {spec.id}")
+    job = JobOfPipeline(job_name(spec), rows, description=f"{noun} of {spec.id}")
     topics = JobOfPipeline(
         topics_name(spec),
         dg.AssetSelection.assets(*upstream_keys(spec)),
@@ -102,7 +102,10 @@ def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -
         assets=[
             *topic_assets(spec, clock),
             *looked_up(spec),
-            *dg.map_asset_specs(lambda made: _kept(get_asset_spec(made), made), [table, dead]),
+            *dg.map_asset_specs(
+                lambda asset_spec: _check_same_asset(get_asset_spec(asset_spec), asset_spec),
+                [table, dead],
+            ),
         ],
         asset_checks=table_checks(spec, clock),
         jobs=[job, topics, dead_replay],
@@ -111,13 +114,13 @@ def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -
     )
 
 
-def _kept(changed: dg.AssetSpec, made: dg.AssetSpec) -> dg.AssetSpec:
+def _check_same_asset(changed: dg.AssetSpec, original: dg.AssetSpec) -> dg.AssetSpec:
     """Refuses a spec of another asset: windrow's runs know theirs by key and partitions."""
     if not isinstance(changed, dg.AssetSpec) or (
-        (changed.key, changed.partitions_def) != (made.key, made.partitions_def)
+        (changed.key, changed.partitions_def) != (original.key, original.partitions_def)
     ):
         raise SpecError(
-            f"get_asset_spec gave no AssetSpec with the key {made.key.to_user_string()} and its"
+            f"get_asset_spec gave no AssetSpec with the key {original.key.to_user_string()} and its"
             " partitions",
             "spec",
             "Have it return what spec.merge_attributes(...) or spec.replace_attributes(...) gives;"
@@ -134,20 +137,20 @@ def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg
     Raises:
         SpecError: the definitions have no such key.
     """
-    own = definitions.resources or {}
-    unknown = sorted(resources.keys() - own.keys())
+    required = definitions.resources or {}
+    unknown = sorted(resources.keys() - required.keys())
     if unknown:
         raise SpecError(
             f"No definition requires a resource {', '.join(unknown)}",
             "spec",
-            f"These are required: {', '.join(sorted(own))}.",
+            f"These are required: {', '.join(sorted(required))}.",
         )
     return dg.Definitions(
         assets=definitions.assets,
         schedules=definitions.schedules,
         sensors=definitions.sensors,
         jobs=definitions.jobs,
-        resources={**own, **{key: _hidden(resource) for key, resource in resources.items()}},
+        resources={**required, **{key: _hide(resource) for key, resource in resources.items()}},
         executor=definitions.executor,
         loggers=definitions.loggers,
         asset_checks=definitions.asset_checks,
@@ -161,8 +164,8 @@ def _resources(spec: PipelineSpec) -> dict[str, Any]:
     return {
         spark_key(spec): _spark(spec.dagster.spark),
         kafka_key(spec): _of_cluster(spec.cluster.model_dump_json()),
-        ledger_key(spec): _hidden(LedgerState(url=spec.state_url())),
-        sink_key(spec): _hidden(Table.of(spec)),
+        ledger_key(spec): _hide(LedgerState(url=spec.state_url())),
+        sink_key(spec): _hide(Table.of(spec)),
     }
 
 
@@ -177,7 +180,7 @@ def _spark(spark: SparkSpec) -> Any:
     if spark.connect is not None:
         ConnectedSpark(spark.connect)
         return Spark(connect=spark.connect)
-    return _hidden(Spark(master=spark.master or MASTER, spark_config=dict(spark.conf)))
+    return _hide(Spark(master=spark.master or MASTER, spark_config=dict(spark.conf)))
 
 
 @cache
@@ -186,10 +189,10 @@ def _of_cluster(cluster: str) -> Any:
 
     Dagster merges definitions only if they have the same object under a key.
     """
-    return _hidden(KafkaSource.of(ClusterSpec.model_validate_json(cluster)))
+    return _hide(KafkaSource.of(ClusterSpec.model_validate_json(cluster)))
 
 
-def _hidden(resource: Any) -> Any:
+def _hide(resource: Any) -> Any:
     """Hides the configuration of windrow's resources if it may have a password.
 
     The UI shows it otherwise.
@@ -201,16 +204,16 @@ def _hidden(resource: Any) -> Any:
     if not ours or (cluster and not resource.has_secrets()):
         return resource
 
-    def made(_: dg.InitResourceContext) -> Iterator[Any]:
+    def initialize(_: dg.InitResourceContext) -> Iterator[Any]:
         """Initializes the resource, with `dg.EnvVar` filled in, until the run ends."""
         with resource.process_config_and_initialize_cm() as initialized:
             yield initialized
 
-    what = (
+    description = (
         f"{type(resource).__doc__}\n\nIts fields are hidden, for `client` has a password, or a"
         " property that windrow doesn't know. As a reference, `{env: NAME}` or `{file: PATH}`, a"
         " password stays secret, and the fields are shown."
         if cluster
         else type(resource).__doc__
     )
-    return dg.ResourceDefinition(made, description=what)
+    return dg.ResourceDefinition(initialize, description=description)

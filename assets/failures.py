@@ -32,7 +32,7 @@ class WindowFailedError(dg.Failure, ShownAloneError):
     """The step has failed, without a retry."""
 
 
-def failure_of(what: str, error: BaseException) -> WindowFailedError:
+def failure_of(subject: str, error: BaseException) -> WindowFailedError:
     """Makes a failure of an error.
 
     Args:
@@ -40,9 +40,9 @@ def failure_of(what: str, error: BaseException) -> WindowFailedError:
         error: one of windrow's errors, or any other, which is a bug.
     """
     error = known(error)
-    shown = shown_of(what, error)
+    shown = shown_of(subject, error)
     parts: dict[str, str | int] = {
-        "window": what.removeprefix("Window "),
+        "window": subject.removeprefix("Window "),
         "what": error.what,
         "where": error.place or f"the {error.stage} step",
         "do": error.do,
@@ -55,30 +55,30 @@ def failure_of(what: str, error: BaseException) -> WindowFailedError:
 
 
 @contextmanager
-def failing(what: str) -> Iterator[None]:
+def failing(subject: str) -> Iterator[None]:
     """Raises errors of the block as failures, without a retry."""
     try:
         yield
     except mistakes() as error:  # raised again, unknown ones as a bug
-        raise failure_of(what, error) from None
+        raise failure_of(subject, error) from None
 
 
-def shown_of(what: str, error: WindrowError) -> ErrorInfo:
+def shown_of(subject: str, error: WindrowError) -> ErrorInfo:
     """The sentence; a bug has its stack, with the worker's, as the cause."""
     stack = (
         ErrorInfo.from_traceback(TracebackException.from_exception(error))
         if isinstance(error, BugError)
         else None
     )
-    return ErrorInfo(f"{said_of(what, error)}\n", [], type(error).__name__, cause=stack)
+    return ErrorInfo(f"{said_of(subject, error)}\n", [], type(error).__name__, cause=stack)
 
 
-def said_of(what: str, error: WindrowError) -> str:
+def said_of(subject: str, error: WindrowError) -> str:
     """The sentence of an error behind what failed; a window has the name that Dagster gives it."""
     text = str(error)
-    if what.startswith("Window ") and text.startswith("Window "):
-        return re.sub(r"^Window \S+?(?=:?\s)", lambda _: what, text)
-    return f"{what}: {text}"
+    if subject.startswith("Window ") and text.startswith("Window "):
+        return re.sub(r"^Window \S+?(?=:?\s)", lambda _: subject, text)
+    return f"{subject}: {text}"
 
 
 def known(error: BaseException) -> WindrowError:
@@ -103,7 +103,7 @@ class WindowRetryError(dg.RetryRequested, ShownAloneError):
 
 
 def again_or_failure(
-    what: str, error: Exception, tries: int, dagster: DagsterSpec
+    subject: str, error: Exception, tries: int, dagster: DagsterSpec
 ) -> WindowRetryError | WindowFailedError:
     """Makes a retry of an error if something was unreachable, else a failure.
 
@@ -117,12 +117,15 @@ def again_or_failure(
         dagster: the spec's section `dagster`, which says how many there are.
     """
     if not isinstance(error, UnreachableError) or tries >= dagster.retries:
-        return failure_of(what, error)
+        return failure_of(subject, error)
     wait = dagster.retry_wait.total_seconds() * 2**tries
     retry = WindowRetryError(dagster.retries, wait)
     retry.show_alone(
         ErrorInfo(
-            f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=shown_of(what, error)
+            f"Tried again in {wait:g} s.\n",
+            [],
+            type(error).__name__,
+            cause=shown_of(subject, error),
         )
     )
     return retry

@@ -92,14 +92,14 @@ def drain(
 def keep_newest(instance: dg.DagsterInstance, spec: PipelineSpec, cut: int) -> None:
     """Makes the newest of so many micro-batches Dagster's partitions, and no older ones."""
     name, oldest = batches_name(spec), max(0, cut - PARTITIONS)
-    there = set(instance.get_dynamic_partitions(name))
-    missing = [key for n in range(oldest, cut) if (key := label_text(n)) not in there]
-    if missing:
+    existing_keys = set(instance.get_dynamic_partitions(name))
+    missing_keys = [key for n in range(oldest, cut) if (key := label_text(n)) not in existing_keys]
+    if missing_keys:
         try:
-            instance.add_dynamic_partitions(name, missing)
+            instance.add_dynamic_partitions(name, missing_keys)
         except IntegrityError:  # another run has added one meanwhile: Dagster looks again
-            instance.add_dynamic_partitions(name, missing)
-    for key in there:
+            instance.add_dynamic_partitions(name, missing_keys)
+    for key in existing_keys:
         if key < label_text(oldest):
             instance.delete_dynamic_partition(name, key)
 
@@ -112,12 +112,12 @@ def _not_shown(
     Their run died before it logged one, or they were committed by the command.
     """
     batches = [batch_at(pipeline.spec.id, n) for n in range(max(0, cut - NEWEST), cut)]
-    wanted = dg.AssetRecordsFilter(
+    records_filter = dg.AssetRecordsFilter(
         table_key(pipeline.spec), asset_partitions=[batch.key for batch in batches]
     )
-    events = context.instance.fetch_materializations(wanted, limit=_EVENTS).records
+    events = context.instance.fetch_materializations(records_filter, limit=_EVENTS).records
     shown = {record.partition_key for record in events}
-    left = [batch for batch in batches if batch.key not in shown]
-    found = zip(left, pipeline.sink.looks(left), strict=True)
-    committed = [batch for batch, there in found if there is not None]
+    unshown = [batch for batch in batches if batch.key not in shown]
+    batch_commits = zip(unshown, pipeline.sink.looks(unshown), strict=True)
+    committed = [batch for batch, commit in batch_commits if commit is not None]
     return refused_last(run_windows(pipeline, committed, request), len(committed))

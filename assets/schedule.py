@@ -99,19 +99,22 @@ def _window_schedule(
             return dg.SkipReason(paused)
         if _running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
-        at = context.scheduled_execution_time
+        moment = context.scheduled_execution_time
         older, keys = (
-            {one: partition_key(spec, one) for one in some} for some in closed_windows(spec, at)
+            {closed: partition_key(spec, closed) for closed in windows}
+            for windows in closed_windows(spec, moment)
         )
         done = context.instance.get_materialized_partitions(table_key(spec))
-        left = left_words(len({*older.values()} - done), next(iter(keys.values()), ""))
-        if left:
-            context.log.warning("%s", left)
+        remaining_text = left_words(len({*older.values()} - done), next(iter(keys.values()), ""))
+        if remaining_text:
+            context.log.warning("%s", remaining_text)
         waiting, refused = _due(spec, context.resources, keys, done)
         if refused:
             context.log.warning("%s", refused)
-        return [_request(spec, s, at, left) for s in key_ranges(window, waiting)] or dg.SkipReason(
-            " ".join(filter(None, (refused or "No closed window is waiting.", left)))
+        return [
+            _request(spec, s, moment, remaining_text) for s in key_ranges(window, waiting)
+        ] or dg.SkipReason(
+            " ".join(filter(None, (refused or "No closed window is waiting.", remaining_text)))
         )
 
     return tick
@@ -210,7 +213,7 @@ def hours_tags(first: Window, last: Window) -> dict[str, str]:
 
 
 def _request(
-    spec: PipelineSpec, keys: dg.PartitionKeyRange, at: datetime, left: str
+    spec: PipelineSpec, keys: dg.PartitionKeyRange, moment: datetime, remaining_text: str
 ) -> dg.RunRequest:
     """Requests a run for a range.
 
@@ -218,8 +221,12 @@ def _request(
     again.
     """
     (_, first), *_, (_, last) = windows_of(spec, [keys.start, keys.end])
-    tags = range_tags(keys) | hours_tags(first, last) | ({LEFT_TAG: left} if left else {})
-    return dg.RunRequest(run_key=f"{instant(at)} {keys.start}", tags=tags)
+    tags = (
+        range_tags(keys)
+        | hours_tags(first, last)
+        | ({LEFT_TAG: remaining_text} if remaining_text else {})
+    )
+    return dg.RunRequest(run_key=f"{instant(moment)} {keys.start}", tags=tags)
 
 
 def _running(instance: dg.DagsterInstance, job: str) -> bool:
@@ -239,15 +246,15 @@ def _due(
     except WindrowError:  # a run asks the ledger again, and is tried again
         refused = set()
     committed = {window for window, key in keys.items() if key in done}
-    found, known = due(spec, [*keys], committed, refused)
-    waiting = [keys[window] for window in found]
-    if not known:
+    due_windows, undecided = due(spec, [*keys], committed, refused)
+    waiting = [keys[window] for window in due_windows]
+    if not undecided:
         return waiting, ""
-    words = f"A person decides about what was refused: {first_few([keys[w] for w in known])}."
+    words = f"A person decides about what was refused: {first_few([keys[w] for w in undecided])}."
     if spec.in_order:
-        later = sum(window > known[0] for window in {*keys} - committed)
-        behind = counted(later, "later window")
-        words += f" Behind the first one, {behind} can only follow in order."
+        later = sum(window > undecided[0] for window in {*keys} - committed)
+        later_windows = counted(later, "later window")
+        words += f" Behind the first one, {later_windows} can only follow in order."
     return waiting, words
 
 
@@ -257,8 +264,8 @@ def refused_tag(spec: PipelineSpec, batch: Window | None) -> dict[str, str]:
 
 
 def _is_green(instance: dg.DagsterInstance, spec: PipelineSpec, key: str) -> bool:
-    wanted = dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key])
-    return bool(instance.fetch_materializations(wanted, limit=1).records)
+    records_filter = dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key])
+    return bool(instance.fetch_materializations(records_filter, limit=1).records)
 
 
 def done_tag(stop: Initializer) -> dict[str, str]:

@@ -51,7 +51,7 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
     said = list[str]()
     spec = pipeline(tmp_path, "shop", {**wrong, "says": ["with {KAFKA_SASL_PASSWORD}"]})
     ended = process(spec, KAFKA_SASL_PASSWORD=SECRET).run(said.append)
-    assert (said, ended.said) == (["with ***"], "windrow ended with exit code 1: It is ***.")
+    assert (said, ended.message) == (["with ***"], "windrow ended with exit code 1: It is ***.")
 
 
 @pytest.mark.parametrize("secret", ["123456", "receipt", "2026-", "windows"])
@@ -94,9 +94,9 @@ def test_what_is_added_comes_before_what_is_set(
 def test_failures_in_words(tmp_path: Path) -> None:
     """The sentence of windrow's error is passed on; of a bug, which has none, its kind."""
     ended = process(pipeline(tmp_path, "shop", failed(1))).run(print)
-    assert ended.said == "windrow ended with exit code 1: It is 1. Do this."
-    assert Ended(70, {"error": {"kind": "KeyError"}}).said.endswith("exit code 70: KeyError")
-    assert Ended(-9, {}).said == "windrow ended with exit code -9: the log says why"
+    assert ended.message == "windrow ended with exit code 1: It is 1. Do this."
+    assert Ended(70, {"error": {"kind": "KeyError"}}).message.endswith("exit code 70: KeyError")
+    assert Ended(-9, {}).message == "windrow ended with exit code -9: the log says why"
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"windows": [', "null"])

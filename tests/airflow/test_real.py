@@ -55,7 +55,7 @@ def test_a_tick_commits_what_is_due(
 
     ended = run(hour(4), "--due", "--request", "tick")
     assert (ended.code, keys(ended.document)) == (1, [hour(n) for n in (0, 2, 3, 4)])
-    assert hour(1) in ended.said
+    assert hour(1) in ended.message
     assert any("Reading" in line for line in said), "its log"
     found = summary(ended.document)
     assert (found["pipeline"], found["windows"], found["recovered"]) == ("things", 4, 0)

@@ -166,7 +166,7 @@ def test_the_check_names_what_is_wrong(
     """A lost, doubled, changed or invented order, a lost or doubled dead letter, an
     aborted order: each is named with its place.
     """
-    (wrong,) = check(manifest, rows, dead, [RECEIPT]).wrong
+    (wrong,) = check(manifest, rows, dead, [RECEIPT]).mistakes
     assert wrong.startswith(complaint)
 
 
@@ -225,7 +225,11 @@ def test_the_table_of_customers_is_their_fold(
     write_customers(manifest, changed, list(range(len(changed))))
     rows = pa.Table.from_pylist(list(table.values()), schema=found.rows.schema).select(CUSTOMER)
     verdict = check_customers(manifest, rows)
-    assert (verdict.changes, verdict.customers, verdict.wrong) == (len(changed), rows.num_rows, ())
+    assert (verdict.changes, verdict.customers, verdict.mistakes) == (
+        len(changed),
+        rows.num_rows,
+        (),
+    )
     other = rows.set_column(1, rows.field("name"), [["Nobody", *rows["name"].to_pylist()[1:]]])
     for wrong, complaint in (
         (rows.slice(1), "1 customers are lost, or don't have their last row"),
@@ -233,9 +237,9 @@ def test_the_table_of_customers_is_their_fold(
         (pa.concat_tables([rows, rows.slice(0, 1)]), "1 customers are there more than once"),
         (pa.concat_tables([rows, other.slice(0, 1)]), "1 customers should not be there"),
     ):
-        assert any(said.startswith(complaint) for said in check_customers(manifest, wrong).wrong), (
-            complaint
-        )
+        assert any(
+            said.startswith(complaint) for said in check_customers(manifest, wrong).mistakes
+        ), complaint
 
 
 @pytest.mark.parametrize(
