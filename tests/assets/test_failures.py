@@ -58,12 +58,12 @@ def test_a_failure_says_what_where_and_what_to_do(world: World) -> None:
     """What happened, where, and what to do are metadata of the failure, in this order."""
     world.fill(2)
     world.broker.delete_records(TopicPartition(TOPIC, 0), 10)
-    found = shown(failure(world.run(0)))
-    assert list(found)[:4] == ["window", "what", "where", "do"]
-    assert found["window"] == world.key(0)
-    assert "shop.things[0]" in found["where"]
-    assert found["do"]
-    assert (found["kind"], found["exit_code"]) == ("DataLossError", 1)
+    metadata = shown(failure(world.run(0)))
+    assert list(metadata)[:4] == ["window", "what", "where", "do"]
+    assert metadata["window"] == world.key(0)
+    assert "shop.things[0]" in metadata["where"]
+    assert metadata["do"]
+    assert (metadata["kind"], metadata["exit_code"]) == ("DataLossError", 1)
 
 
 def test_what_can_pass_is_tried_again_and_then_told_alone(

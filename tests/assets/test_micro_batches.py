@@ -55,9 +55,9 @@ def keys(world: World) -> list[str]:
     return list(world.instance.get_dynamic_partitions(batches_name(world.spec)))
 
 
-def tick(world: World, at: datetime) -> dg.RunRequest | str:
-    found = ask(world, "things_waiting", at)
-    return found if isinstance(found, str) else found[0]
+def tick(world: World, moment: datetime) -> dg.RunRequest | str:
+    requests = ask(world, "things_waiting", moment)
+    return requests if isinstance(requests, str) else requests[0]
 
 
 def test_a_run_drains_what_is_waiting(world: World) -> None:
@@ -109,22 +109,24 @@ def test_a_run_of_partitions_reports_or_replaces_what_is_there(world: World) -> 
     """It reports the batches, or replaces exactly these from the same offsets, and cuts none."""
     put(world, 20)
     assert world.batches().success
-    before = {c.receipt.window: c.receipt for c in world.sink.receipts()}
+    receipts_before = {c.receipt.window: c.receipt for c in world.sink.receipts()}
     put(world, 3)
     assert world.run(1, 2).success
     assert world.metadata(1)["recovered"].value
-    assert {c.receipt.window: c.receipt for c in world.sink.receipts()} == before
+    assert {c.receipt.window: c.receipt for c in world.sink.receipts()} == receipts_before
     assert world.run(1, 2, on_committed="replace").success
-    after = {c.receipt.window: c.receipt for c in world.sink.receipts()}
-    assert [r.generation for r in after.values()] == [0, 1, 1, 0]
-    assert {w: r.digest for w, r in after.items()} == {w: r.digest for w, r in before.items()}
+    receipts_after = {c.receipt.window: c.receipt for c in world.sink.receipts()}
+    assert [r.generation for r in receipts_after.values()] == [0, 1, 1, 0]
+    assert {w: r.digest for w, r in receipts_after.items()} == {
+        w: r.digest for w, r in receipts_before.items()
+    }
     assert len(keys(world)) == 4
     assert world.batches().success
     assert world.verdict().ok
 
 
 @pytest.mark.parametrize(
-    ("partition", "config", "why"),
+    ("partition", "config", "message"),
     [
         (None, {"on_committed": "replace"}, "on_committed is for partitions"),
         (None, {"accept_fewer": True}, "accept_fewer is for partitions"),
@@ -135,7 +137,7 @@ def test_a_run_of_partitions_reports_or_replaces_what_is_there(world: World) -> 
     ],
 )
 def test_options_that_say_nothing_are_refused(
-    world: World, partition: str | None, config: dict[str, object], why: str
+    world: World, partition: str | None, config: dict[str, object], message: str
 ) -> None:
     """What can't be done is said at once, and not retried; no option is accepted and ignored."""
     put(world, 2)
@@ -144,7 +146,7 @@ def test_options_that_say_nothing_are_refused(
     else:
         world.instance.add_dynamic_partitions(batches_name(world.spec), [partition])
         result = world.run_range(partition, partition, **config)
-    assert why in failure_of(result)
+    assert message in failure_of(result)
     assert world.attempts <= 1
     assert committed(world) == []
 
@@ -165,10 +167,12 @@ def test_a_refused_batch_waits_for_a_person(world: World, *, by_partition: bool)
     assert run is not None
     assert run.tags[REFUSED_TAG] == "batch-000000001"
     assert keys(world) == ["batch-000000000", "batch-000000001"]
-    wanted = dg.AssetRecordsFilter(dg.AssetKey(["things"]), asset_partitions=["batch-000000001"])
-    [seen] = world.instance.fetch_observations(wanted, limit=9).records
-    assert seen.asset_observation is not None
-    assert "6 of 6 messages refused" in str(seen.asset_observation.metadata["refused"].value)
+    records_filter = dg.AssetRecordsFilter(
+        dg.AssetKey(["things"]), asset_partitions=["batch-000000001"]
+    )
+    [observation] = world.instance.fetch_observations(records_filter, limit=9).records
+    assert observation.asset_observation is not None
+    assert "6 of 6 messages refused" in str(observation.asset_observation.metadata["refused"].value)
     assert tick(world, hour(1)) == BATCH_REFUSED
     world.relax(max_dead_ratio=1.0)
     if by_partition:  # as the UI starts it: not by the pipeline's own job
@@ -227,16 +231,16 @@ def test_a_refusal_before_the_first_batch_is_told(
 
     monkeypatch.setattr("windrow.assets.window_asset.pipeline_of", refused)
     [failed] = world.batches().get_step_failure_events()
-    said = failed.step_failure_data.error_display_string
-    assert "A record of the ledger is damaged" in said
-    assert "NameError" not in said
+    message = failed.step_failure_data.error_display_string
+    assert "A record of the ledger is damaged" in message
+    assert "NameError" not in message
 
 
 def test_a_refused_replay_is_in_nobodys_way(world: World) -> None:
     """A replay that is refused leaves the schedule going: the batch is committed as it was."""
     put(world, 6)
     assert world.batches().success
-    world.broker.delete_records(next(iter(world.sent)), 2)
+    world.broker.delete_records(next(iter(world.sent_messages)), 2)
     assert not world.run(0, on_committed="replace").success
     put(world, 1)
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
@@ -249,10 +253,10 @@ def test_the_schedule_asks_at_every(world: World) -> None:
     assert world.defs.resolve_schedule_def("things_waiting").cron_schedule == "*/2 * * * *"
     assert tick(world, hour(0)) == NOTHING_WAITS
     put(world, 1)
-    first, again = tick(world, hour(1)), tick(world, hour(1, 2))
+    first, second = tick(world, hour(1)), tick(world, hour(1, 2))
     assert isinstance(first, dg.RunRequest)
-    assert isinstance(again, dg.RunRequest)
-    assert first.run_key != again.run_key
+    assert isinstance(second, dg.RunRequest)
+    assert first.run_key != second.run_key
     job = world.defs.resolve_job_def("things_batches")
     world.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     assert tick(world, hour(1, 4)) == STILL_GOING
@@ -284,12 +288,12 @@ def test_the_check_sees_what_dagster_shows_of_batches(world: World) -> None:
     shown = dg.AssetMaterialization("things", partition=world.key(1), metadata=older)
     world.instance.report_runless_asset_event(shown)
     put(world, 2)
-    [told] = [
+    [evaluation] = [
         e for e in world.batches().get_asset_check_evaluations() if e.check_name == "receipts"
     ]
-    assert not told.passed
+    assert not evaluation.passed
     assert "batch-000000001: Dagster has generation 7, the table generation 0" in str(
-        told.metadata["wrong"].value
+        evaluation.metadata["wrong"].value
     )
 
 
@@ -357,20 +361,20 @@ def test_two_runs_add_one_partition(world: World, monkeypatch: pytest.MonkeyPatc
     put(world, 8)
     add, look = world.instance.add_dynamic_partitions, world.instance.get_dynamic_partitions
 
-    def late(name: str, wanted: Sequence[str]) -> None:
+    def add_late(name: str, new_keys: Sequence[str]) -> None:
         """Dagster has looked which ones are there before the other run adds them."""
-        if wanted and wanted[0] not in look(name):
-            add(name, wanted[:1])
+        if new_keys and new_keys[0] not in look(name):
+            add(name, new_keys[:1])
             raise IntegrityError("INSERT", {}, Exception("UNIQUE constraint failed"))
-        add(name, wanted)
+        add(name, new_keys)
 
-    monkeypatch.setattr(world.instance, "add_dynamic_partitions", late)
+    monkeypatch.setattr(world.instance, "add_dynamic_partitions", add_late)
     assert world.batches().success
     assert keys(world) == [world.key(0), world.key(1)]
 
 
-@pytest.mark.parametrize("other", ["drain", "partition"])
-def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+@pytest.mark.parametrize("second_run", ["drain", "partition"])
+def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, second_run: str) -> None:
     """1 A run has read the first batch. 2 Another one drains, or is a run of that very partition,
     and ends. 3 The first one goes on.
 
@@ -383,7 +387,7 @@ def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, other: 
     def meet(point: str) -> None:
         if point == "commit.before" and not met:
             met.append(point)
-            assert (world.batches() if other == "drain" else world.run(0)).success
+            assert (world.batches() if second_run == "drain" else world.run(0)).success
 
     monkeypatch.setattr(commit_loop, "crash_point", meet)
     assert world.batches().success
@@ -399,8 +403,8 @@ def test_a_history_without_partitions_stays(world: World) -> None:
     """
     put(world, 12)
     for n in range(2):
-        before = dg.AssetMaterialization("things", metadata={"batch": n, "of": "before"})
-        world.instance.report_runless_asset_event(before)
+        old_event = dg.AssetMaterialization("things", metadata={"batch": n, "of": "before"})
+        world.instance.report_runless_asset_event(old_event)
     assert world.batches().success
     assert [(s["batch"], s.get("of")) for s in world.shown()] == [
         (0, "before"),
@@ -426,18 +430,18 @@ def test_downstream_assets_have_the_batches_as_partitions(
     sessions, total = names["sessions"], names["total"]
     defs = dg.Definitions.merge(world.defs, dg.Definitions(assets=[sessions, total]))
 
-    def asked(cursor: Any = None) -> Any:
+    def evaluate(cursor: Any = None) -> Any:
         return dg.evaluate_automation_conditions(defs, world.instance, cursor=cursor)
 
-    first = asked()
+    first = evaluate()
     put(world, 9)
     assert world.batches().success
-    second = asked(first.cursor)
+    second = evaluate(first.cursor)
     assert second.get_requested_partitions(sessions.key) == {world.key(0), world.key(1)}
     assert second.get_num_requested(total.key) == 1
     for key in (world.key(0), world.key(1)):
         assert dg.materialize([sessions], instance=world.instance, partition_key=key).success
-    third = asked(second.cursor)
+    third = evaluate(second.cursor)
     assert third.get_num_requested(sessions.key) == 0
     assert world.run(1, on_committed="replace").success
-    assert asked(third.cursor).get_requested_partitions(sessions.key) == {world.key(1)}
+    assert evaluate(third.cursor).get_requested_partitions(sessions.key) == {world.key(1)}

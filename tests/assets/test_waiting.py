@@ -46,7 +46,7 @@ class Downstream:
             resources=resources,
         ) as context:  # as Dagster's daemon does
             data = self.sensor.evaluate_tick(context)
-        self.said = data.skip_message or ""
+        self.skip_message = data.skip_message or ""
         if saved and data.cursor is not None:
             self.cursor = data.cursor
         return list(data.run_requests or [])
@@ -68,7 +68,7 @@ def test_it_waits_until_the_hours_are_over_everywhere(world: World, downstream: 
     assert world.run(0, 2).success
     assert downstream.keys() == [world.key(0), world.key(1)]
     assert downstream.keys() == []
-    assert "hold the watermark at 2026-01-05T02:00:00Z" in downstream.said
+    assert "hold the watermark at 2026-01-05T02:00:00Z" in downstream.skip_message
     world.fill(1, first=3)
     assert world.run(3).success
     assert downstream.keys() == [world.key(2)]

@@ -100,9 +100,9 @@ def test_a_second_run_writes_nothing(world: World) -> None:
     """What is committed is reported as recovered; the table stays as it is."""
     world.fill(2)
     assert world.run(0, 1).success
-    before = [world.receipt_of(n) for n in range(2)]
+    receipts_before = [world.receipt_of(n) for n in range(2)]
     assert world.run(0, 1).success
-    assert [world.receipt_of(n) for n in range(2)] == before
+    assert [world.receipt_of(n) for n in range(2)] == receipts_before
     assert world.metadata(0)["recovered"].value is True
 
 
@@ -208,30 +208,32 @@ def test_the_check_asks_where_windows_are_cut(
     """
     world.fill(2)
     assert world.run(0, 1).success
-    one, other = world.receipt_of(0), world.receipt_of(1)
-    start = other.plan.start
+    first, second = world.receipt_of(0), world.receipt_of(1)
+    start = second.plan.start
 
     def starting(**changes: object) -> Receipt:
         marks = (msgspec.structs.replace(start.marks[0], **changes), *start.marks[1:])
         plan = msgspec.structs.replace(
-            other.plan, start=msgspec.structs.replace(start, marks=marks)
+            second.plan, start=msgspec.structs.replace(start, marks=marks)
         )
-        return msgspec.structs.replace(other, plan=plan, digest=plan.digest)
+        return msgspec.structs.replace(second, plan=plan, digest=plan.digest)
 
-    assert gaps([one, starting(how="clamped", leader_epoch=99)]) == []
+    assert gaps([first, starting(how="clamped", leader_epoch=99)]) == []
     replaced = msgspec.structs.replace(starting(offset=start.marks[0].offset + 1), generation=1)
-    [told] = gaps([one, replaced])
-    assert told.startswith(
-        f"{one.window.key} stops elsewhere than {other.window.key} starts: {start.marks[0].tp} at "
+    [gap] = gaps([first, replaced])
+    assert gap.startswith(
+        f"{first.window.key} stops elsewhere than {second.window.key} starts: {start.marks[0].tp} at "
     )
     monkeypatch.setattr(
-        world.sink, "receipts", lambda: [Committed(r, None) for r in (one, replaced)]
+        world.sink, "receipts", lambda: [Committed(r, None) for r in (first, replaced)]
     )
     [check] = [e for e in world.run(0).get_asset_check_evaluations() if e.check_name == "receipts"]
     assert not check.passed
-    wrong = str(check.metadata["wrong"].value)
-    assert told in wrong
-    assert f"{other.window.key}: the ledger has generation 0, the table generation 1" in wrong
+    discrepancies = str(check.metadata["wrong"].value)
+    assert gap in discrepancies
+    assert (
+        f"{second.window.key}: the ledger has generation 0, the table generation 1" in discrepancies
+    )
 
 
 def test_the_check_reads_only_the_newest_receipts(
