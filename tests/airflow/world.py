@@ -75,7 +75,8 @@ def committed(*starts: str | int) -> dict[str, Any]:
         for start in starts
     ]
     windows = [
-        {"committed": {"receipt": one, "version": 3}, "recovered": False} for one in receipts
+        {"committed": {"receipt": receipt, "version": 3}, "recovered": False}
+        for receipt in receipts
     ]
     return {"document": {"pipeline": "shop", "windows": windows}}
 

@@ -48,14 +48,14 @@ ROWS = [("info", "A***", "UA", 12), ("warn", "B***", None, None), ("info", "C***
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the page's distribution is installed, as pip would."""
-    made, site = tmp_path_factory.mktemp("acme"), tmp_path_factory.mktemp("site")
+    project, site = tmp_path_factory.mktemp("acme"), tmp_path_factory.mktemp("site")
     for name, text in FILES.items():
-        (made / name).parent.mkdir(parents=True, exist_ok=True)
-        (made / name).write_text(text)
-    (made / "acme_windrow" / "__init__.py").touch()
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    (project / "acme_windrow" / "__init__.py").touch()
     uv = Path(sys.executable).with_name("uv")
     command = [str(uv), "pip", "install", "--offline", "--no-deps", "--no-build-isolation"]
-    command += ["--python", sys.executable, "--target", str(site), str(made)]
+    command += ["--python", sys.executable, "--target", str(site), str(project)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     return site
 
@@ -82,8 +82,8 @@ def spec_in(folder: Path) -> Path:
 def committed(folder: Path) -> list[tuple[Any, ...]]:
     """The rows that the page's sink has, in order."""
     with duckdb.connect(str(folder / "lake.duckdb")) as database:
-        asked = 'SELECT level, "user", country, ms FROM logs ORDER BY _offset'
-        return database.execute(asked).fetchall()
+        query = 'SELECT level, "user", country, ms FROM logs ORDER BY _offset'
+        return database.execute(query).fetchall()
 
 
 def test_a_format_fits_on_a_screen() -> None:
@@ -128,12 +128,12 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     broker.create_topic("logs", partitions=1)
     for n, line in enumerate(LINES):
         broker.produce(TopicPartition("logs", 0), line, timestamp=START + timedelta(seconds=n))
-    made = Stage(tmp_path, broker)
+    new_stage = Stage(tmp_path, broker)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BROKER", "127.0.0.1:1")
     for name in ("assemble", "assemble_to_look", "connect"):
-        monkeypatch.setattr(assembly, name, getattr(made, name))
-    return made
+        monkeypatch.setattr(assembly, name, getattr(new_stage, name))
+    return new_stage
 
 
 @pytest.mark.slow
@@ -148,9 +148,9 @@ def test_the_pipeline_by_the_command(stage: Stage) -> None:
     assert stage.call("plan", str(spec), *window).exit_code == 0
     stage.json("run", str(spec), *window)
     assert committed(stage.folder) == ROWS
-    assert [each["recovered"] for each in stage.json("run", str(spec), *window)["windows"]] == [
-        True
-    ]
+    assert [
+        window_run["recovered"] for window_run in stage.json("run", str(spec), *window)["windows"]
+    ] == [True]
     stage.json("replay", str(spec), *window)
     assert committed(stage.folder) == ROWS
     receipt = stage.json("show", str(spec))["windows"][0]["receipt"]
@@ -167,7 +167,7 @@ def test_the_pipeline_by_the_command(stage: Stage) -> None:
     loaded = load_spec(spec)
     assets = kafka_table(loaded).assets or ()
     tags = [tags for asset in assets for tags in getattr(asset, "tags_by_key", {}).values()]
-    assert any("dagster/kind/duckdb" in each for each in tags)
+    assert any("dagster/kind/duckdb" in asset_tags for asset_tags in tags)
     written = yaml.load(spec.read_text(), yaml.BaseLoader)
     mistakes = Draft202012Validator(Attributes.model_json_schema()).iter_errors(written)
     assert [mistake.message for mistake in mistakes] == []

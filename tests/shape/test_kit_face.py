@@ -27,7 +27,7 @@ def is_told(name: str, module: str) -> bool:
     """Returns whether a name has a docstring, or a text behind its assignment."""
     path = ROOT / f"{module.removeprefix('windrow.').replace('.', '/')}.py"
     body = ast.parse(path.read_text()).body
-    for node, behind in zip(body, [*body[1:], None], strict=True):
+    for node, next_node in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return ast.get_docstring(node) is not None
         targets = (
@@ -38,7 +38,7 @@ def is_told(name: str, module: str) -> bool:
             else []
         )
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            return isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant)
+            return isinstance(next_node, ast.Expr) and isinstance(next_node.value, ast.Constant)
     return False
 
 
