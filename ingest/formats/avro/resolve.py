@@ -43,7 +43,7 @@ def resolved(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) 
     Raises:
         SpecError: the schema has too many types.
     """
-    return _Resolution(writer, records).whole(columns)
+    return _Resolution(writer, records).resolve(columns)
 
 
 def is_one_of(names: Iterable[str], records: Sequence[str]) -> bool:
@@ -63,39 +63,46 @@ class _Resolution:
 
     def __init__(self, writer: AvroSchema, records: Sequence[str]) -> None:
         self._writer = writer
-        self._wanted = records
+        self._record_names = records
         self._records = dict(writer.records)
-        self._made: dict[tuple[str, pa.DataType, Hashable], str] = {}
+        self._resolved_names: dict[tuple[str, pa.DataType, Hashable], str] = {}
 
-    def whole(self, columns: Columns) -> AvroSchema:
-        wanted = {column.name: (column.type, column.epoch) for column in columns.columns}
-        name = self._record(self._writer.root, pa.struct(list(columns.arrow_schema)), wanted)
+    def resolve(self, columns: Columns) -> AvroSchema:
+        type_by_column = {column.name: (column.type, column.epoch) for column in columns.columns}
+        name = self._record(
+            self._writer.root, pa.struct(list(columns.arrow_schema)), type_by_column
+        )
         return AvroSchema.of(name, self._records)
 
     def _record(
-        self, name: str, struct: pa.DataType, wanted: dict[str, tuple[pa.DataType, str | None]]
+        self,
+        name: str,
+        struct: pa.DataType,
+        type_by_field: dict[str, tuple[pa.DataType, str | None]],
     ) -> str:
         # pyarrow's types are equal if only the metadata of their fields differs
         key = name, struct, _epochs(struct)
-        if key not in self._made:
+        if key not in self._resolved_names:
             # names of a schema have no brackets, so this one is new
-            own = self._made[key] = f"{name}({len(self._made) + 1})"
+            resolved_name = self._resolved_names[key] = f"{name}({len(self._resolved_names) + 1})"
             fields = self._writer.records[name].fields
-            kept = tuple(
-                (field, self._type(kind, *wanted[field]) if field in wanted else kind)
+            kept_fields = tuple(
+                (field, self._type(kind, *type_by_field[field]) if field in type_by_field else kind)
                 for field, kind in fields
             )
-            absent = tuple((field, AbsentType()) for field in wanted if field not in dict(fields))
-            self._records[own] = RecordType(own, kept + absent)
-        return self._made[key]
+            absent = tuple(
+                (field, AbsentType()) for field in type_by_field if field not in dict(fields)
+            )
+            self._records[resolved_name] = RecordType(resolved_name, kept_fields + absent)
+        return self._resolved_names[key]
 
     def _type(self, kind: AvroType, column: pa.DataType, epoch: str | None) -> AvroType:
         if isinstance(kind, UnionType):
             return self._union(kind, column, epoch)
         if isinstance(kind, ArrayType) and pa.types.is_list(column):
             return ArrayType(self._type(kind.items, column.value_type, None))
-        if isinstance(kind, MapType) and (of := value_of(column)) is not None:
-            return MapType(self._type(kind.values, of, None))
+        if isinstance(kind, MapType) and (value_type := value_of(column)) is not None:
+            return MapType(self._type(kind.values, value_type, None))
         if isinstance(kind, NamedReference) and pa.types.is_struct(column):
             return NamedReference(
                 self._record(
@@ -108,23 +115,25 @@ class _Resolution:
 
     def _union(self, kind: UnionType, column: pa.DataType, epoch: str | None) -> UnionType:
         others = self._others(kind, column) if pa.types.is_struct(column) else []
-        made = [
+        branches = [
             branch if is_null(branch) or branch in others else self._type(branch, column, epoch)
             for branch in kind.branches
         ]
         schema = replace(self._writer, records=self._records)
         good = [
-            is_null(one) or (old not in others and fits(schema, one, column, epoch))
-            for one, old in zip(made, kind.branches, strict=True)
+            is_null(branch) or (old not in others and fits(schema, branch, column, epoch))
+            for branch, old in zip(branches, kind.branches, strict=True)
         ]
-        if not any(fine and not is_null(branch) for fine, branch in zip(good, made, strict=True)):
-            return UnionType(tuple(made))  # no type can be read: `check` reports each
+        if not any(
+            fine and not is_null(branch) for fine, branch in zip(good, branches, strict=True)
+        ):
+            return UnionType(tuple(branches))  # no type can be read: `check` reports each
         refused = [
             RefusedType(words(old), "other_record" if old in others else "wrong_type")
             for old in kind.branches
         ]
         return UnionType(
-            tuple(b if fine else bad for b, fine, bad in zip(made, good, refused, strict=True))
+            tuple(b if fine else bad for b, fine, bad in zip(branches, good, refused, strict=True))
         )
 
     def _others(self, kind: UnionType, column: pa.DataType) -> list[NamedReference]:
@@ -138,14 +147,16 @@ class _Resolution:
             return []
         fields = {field.name for field in column}
         chosen = [
-            one
-            for one, record in several.items()
-            if is_one_of((record.name, *record.aliases), self._wanted)
+            reference
+            for reference, record in several.items()
+            if is_one_of((record.name, *record.aliases), self._record_names)
         ]
         chosen = chosen or [
-            one for one, record in several.items() if fields.issubset(dict(record.fields))
+            reference
+            for reference, record in several.items()
+            if fields.issubset(dict(record.fields))
         ]
-        return [one for one in several if one not in chosen]
+        return [reference for reference in several if reference not in chosen]
 
 
 def _epochs(kind: pa.DataType) -> Hashable:

@@ -65,11 +65,11 @@ def missing(values: pa.Array, path: str) -> Refusal:
     )
 
 
-def chosen(decoded: Decoded, kept: npt.NDArray[np.bool_]) -> Decoded:
+def chosen(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
     """Keeps some of the rows; messages without any row left are filtered."""
-    if kept.all():
+    if row_mask.all():
         return decoded
-    rows = np.flatnonzero(kept)
+    rows = np.flatnonzero(row_mask)
     return decoded.with_rows(decoded.rows.take(pa.array(rows)), rows)
 
 
@@ -83,10 +83,10 @@ def matching_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:
     lengths = np.where(others.is_valid(), pc.fill_null(pc.list_value_length(others), 0), 0)
     begins = np.concatenate([[0], np.cumsum(lengths)])[:-1]
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    within = np.arange(len(parents)) - np.repeat(
+    index_in_list = np.arange(len(parents)) - np.repeat(
         np.concatenate([[0], np.cumsum(counts)])[:-1], counts
     )
     present = lengths[parents] > 0
     return others.flatten().take(
-        pa.array(np.where(present, begins[parents] + within, 0), mask=~present)
+        pa.array(np.where(present, begins[parents] + index_in_list, 0), mask=~present)
     )

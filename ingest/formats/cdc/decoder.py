@@ -91,11 +91,11 @@ class ChangeDecoder:
 
     def metadata(self) -> ChangeMetadata:
         """Decoder of the messages' metadata."""
-        wanted = self.included.patterns
+        patterns = self.included.patterns
         names = {
             name: path
             for name, path in self.envelope.names
-            if name in wanted or self._may_have((*self.root, *path))
+            if name in patterns or self._may_have((*self.root, *path))
         }
         return ChangeMetadata(self.envelope, self.root, self.included, names)
 
@@ -210,15 +210,15 @@ class _BatchDecoder:
         written = _decoded_part(
             messages,
             index[changes != ChangeKind.REMOVED],
-            lambda some: self._written.rows(self._decode_written, some),
+            lambda written_messages: self._written.rows(self._decode_written, written_messages),
         )
         written = self._without_new(written, index[changes == ChangeKind.UPDATED])
         removed = _decoded_part(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
-        found = together(self._schema, [counted, written, removed], self._key)
+        decoded = together(self._schema, [counted, written, removed], self._key)
         return (
-            found
-            if self._text_row is None or not len(found.dead_index)
-            else replace(found, dead_detail=self._explained(found.dead_detail))
+            decoded
+            if self._text_row is None or not len(decoded.dead_index)
+            else replace(decoded, dead_detail=self._explained(decoded.dead_detail))
         )
 
     def _without_new(self, written: Decoded, updated: npt.NDArray[np.int64]) -> Decoded:
@@ -236,21 +236,21 @@ class _BatchDecoder:
                 else written.deletes.index.to_numpy()
             ),
         )
-        left = pc.greater(pc.list_value_length(written.unavailable), 0).to_numpy(
+        has_unavailable = pc.greater(pc.list_value_length(written.unavailable), 0).to_numpy(
             zero_copy_only=False
         )
-        new = np.flatnonzero(left & (~np.isin(index, updated) | np.isin(index, moved)))
-        what = f"{NOT_SENT}, and the row is new by its key - at {path_text(self._written.path)}"
-        return written.refused(SCHEMA, [Refusal(new, "unavailable", what)])
+        new = np.flatnonzero(has_unavailable & (~np.isin(index, updated) | np.isin(index, moved)))
+        message = f"{NOT_SENT}, and the row is new by its key - at {path_text(self._written.path)}"
+        return written.refused(SCHEMA, [Refusal(new, "unavailable", message)])
 
     def _explained(self, details: pa.StringArray) -> pa.StringArray:
         """Details of dead letters; where rows are texts, with what that means."""
         for image in (self._written, self._removed):
             if image is not None:
-                at = path_text(image.path)
+                path = path_text(image.path)
                 details = pc.if_else(
-                    pc.equal(details, f"Expected object, got str - at {at}"),
-                    f"{self._text_row} - at {at}",
+                    pc.equal(details, f"Expected object, got str - at {path}"),
+                    f"{self._text_row} - at {path}",
                     details,
                 )
         return details

@@ -68,7 +68,7 @@ class Envelope:
 
     def is_mark(self, fields: AbstractSet[str]) -> bool:
         """Returns whether a message of these fields says nothing about rows."""
-        return any(has <= fields <= has | may for has, may in self.marks)
+        return any(required <= fields <= required | optional for required, optional in self.marks)
 
 
 DATABASE, SCHEMA, TABLE = "database", "schema", "table"
@@ -143,9 +143,9 @@ MAXWELL = Envelope(
         ("delete", ChangeKind.REMOVED),
         *((word, ChangeKind.OTHER) for word in ("bootstrap-start", "bootstrap-complete")),
         *(
-            (f"{what}-{how}", ChangeKind.OTHER)
-            for what in ("table", "database")
-            for how in ("create", "alter", "drop")
+            (f"{noun}-{verb}", ChangeKind.OTHER)
+            for noun in ("table", "database")
+            for verb in ("create", "alter", "drop")
         ),
     ),
     written="data",

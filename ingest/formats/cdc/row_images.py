@@ -77,30 +77,30 @@ class RowImage:
 
         Messages without a row, or with one that doesn't fit the columns, are refused.
         """
-        found = decode(messages)
-        found = found.refused(
-            SCHEMA, [missing(picked(found.rows, self.path), path_text(self.path))]
+        decoded = decode(messages)
+        decoded = decoded.refused(
+            SCHEMA, [missing(picked(decoded.rows, self.path), path_text(self.path))]
         )
         if self.many:
-            found = self._within_bounds(self._with_equal_counts(found), messages)
-        own, of_envelope = (
-            picked(found.rows, self.path),
-            [picked(found.rows, path) for _, path in self.of_envelope],
+            decoded = self._within_bounds(self._with_equal_counts(decoded), messages)
+        images, of_envelope = (
+            picked(decoded.rows, self.path),
+            [picked(decoded.rows, path) for _, path in self.of_envelope],
         )
-        former = picked(found.rows, self.former) if self._former_key else None
+        former = picked(decoded.rows, self.former) if self._former_key else None
         if self.many:
-            parents = pc.list_parent_indices(own)
-            former = None if former is None else matching_items(own, former)
-            own, of_envelope = own.flatten(), [values.take(parents) for values in of_envelope]
-            found = found.with_rows(found.rows, parents.to_numpy())
-        values, refusals, alone = self._values(own, of_envelope)
+            parents = pc.list_parent_indices(images)
+            former = None if former is None else matching_items(images, former)
+            images, of_envelope = images.flatten(), [values.take(parents) for values in of_envelope]
+            decoded = decoded.with_rows(decoded.rows, parents.to_numpy())
+        values, refusals, unsent_masks = self._values(images, of_envelope)
         rows = pa.RecordBatch.from_arrays(values, self.columns.arrow_schema.names)
-        found = replace(found, unavailable=_left_alone(alone))
+        decoded = replace(decoded, unavailable=_left_alone(unsent_masks))
         if not self.key:
-            return replace(found, rows=rows).refused(SCHEMA, refusals)
+            return replace(decoded, rows=rows).refused(SCHEMA, refusals)
         deletes = self._former_keys(rows, former)
-        moved = Deletes(deletes.keys, found.row_index.take(deletes.index))
-        return replace(found, rows=rows, deletes=moved).refused(SCHEMA, refusals)
+        moved = Deletes(deletes.keys, decoded.row_index.take(deletes.index))
+        return replace(decoded, rows=rows, deletes=moved).refused(SCHEMA, refusals)
 
     @property
     def _former_key(self) -> list[str]:
@@ -111,44 +111,48 @@ class RowImage:
         return [name for name in self.key if name not in dict(self.of_envelope)]
 
     @property
-    def _at(self) -> str:
+    def _image_path(self) -> str:
         return path_text(self.path) + ("[...]" if self.many else "")
 
-    def _with_equal_counts(self, found: Decoded) -> Decoded:
+    def _with_equal_counts(self, decoded: Decoded) -> Decoded:
         """Refuses messages with another number of former rows than of rows.
 
         A message without former rows says that no row was before.
         """
         if not self._former_key:
-            return found
-        rows, before = (
-            pc.list_value_length(picked(found.rows, path)) for path in (self.path, self.former)
+            return decoded
+        row_counts, former_counts = (
+            pc.list_value_length(picked(decoded.rows, path)) for path in (self.path, self.former)
         )
         unlike = pc.fill_null(
-            pc.and_(pc.not_equal(rows, before), pc.not_equal(before, 0)), False
+            pc.and_(pc.not_equal(row_counts, former_counts), pc.not_equal(former_counts, 0)), False
         ).to_numpy(zero_copy_only=False)
-        what = f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
-        return found.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", what)])
+        message = (
+            f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
+        )
+        return decoded.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", message)])
 
-    def _within_bounds(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
+    def _within_bounds(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         """Refuses messages whose rows would take much more memory than they have bytes.
 
         Key, headers and columns of the envelope are repeated for each row.
         """
-        rows, index = (
-            pc.list_value_length(picked(found.rows, self.path)).to_numpy(zero_copy_only=False),
-            found.row_index.to_numpy(),
+        row_counts, index = (
+            pc.list_value_length(picked(decoded.rows, self.path)).to_numpy(zero_copy_only=False),
+            decoded.row_index.to_numpy(),
         )
-        whole, repeated = (
+        value_sizes, repeated_sizes = (
             _sizes(messages.column("value"))[index],
             _key_and_header_sizes(messages)[index],
         )
-        room = np.minimum(FREE + SHARE * (whole + repeated), MOST)
+        room = np.minimum(FREE + SHARE * (value_sizes + repeated_sizes), MOST)
         for _, path in self.of_envelope:
-            values = picked(found.rows, path)
-            repeated = repeated + (whole if pa.types.is_nested(values.type) else _sizes(values))
-        large = np.flatnonzero((rows - 1) * repeated > room)
-        return found.refused(
+            values = picked(decoded.rows, path)
+            repeated_sizes = repeated_sizes + (
+                value_sizes if pa.types.is_nested(values.type) else _sizes(values)
+            )
+        large = np.flatnonzero((row_counts - 1) * repeated_sizes > room)
+        return decoded.refused(
             VALUE,
             [
                 Refusal(
@@ -160,7 +164,7 @@ class RowImage:
         )
 
     def _values(
-        self, own: pa.StructArray, of_envelope: Sequence[pa.Array]
+        self, images: pa.StructArray, of_envelope: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], list[Refusal], dict[str, Mask]]:
         """The columns of the rows, refusals, and masks of values that were left alone.
 
@@ -170,13 +174,13 @@ class RowImage:
             name: (path, values)
             for (name, path), values in zip(self.of_envelope, of_envelope, strict=True)
         }
-        refusals = [missing(own, self._at)] if self.many else []
-        values, alone = [], {}
+        refusals = [missing(images, self._image_path)] if self.many else []
+        values, unsent_masks = [], {}
         for column in self.columns.columns:
             path, raw = paths_and_values.get(column.name, ((*self.path, column.name), None))
-            place = path_text(path) if raw is not None else f"{self._at}.{column.name}"
+            value_path = path_text(path) if raw is not None else f"{self._image_path}.{column.name}"
             if raw is None:
-                raw = pc.struct_field(own, [column.name])
+                raw = pc.struct_field(images, [column.name])
                 mask = None if self.unavailable is None else unavailable(raw)
                 if mask is not None:
                     raw = pc.if_else(pa.array(mask), pa.scalar(None, raw.type), raw)
@@ -185,14 +189,16 @@ class RowImage:
                         and column.nullable
                         and column.name not in self.key
                     ):
-                        alone[column.name] = mask
+                        unsent_masks[column.name] = mask
                     elif self.unavailable != "null":
                         refusals.append(
-                            Refusal(np.flatnonzero(mask), "unavailable", f"{NOT_SENT} - at {place}")
+                            Refusal(
+                                np.flatnonzero(mask), "unavailable", f"{NOT_SENT} - at {value_path}"
+                            )
                         )
-            refusals += [] if column.nullable else [missing(raw, place)]
+            refusals += [] if column.nullable else [missing(raw, value_path)]
             values.append(raw)
-        return values, refusals, alone
+        return values, refusals, unsent_masks
 
     def _former_keys(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> Deletes:
         """The former keys of rows whose key has changed, with the rows' numbers.
@@ -201,23 +207,27 @@ class RowImage:
         """
         keys, moved = [], np.zeros(rows.num_rows, np.bool_)
         for name in self.key:
-            now = rows.column(name)
+            current_values = rows.column(name)
             if former is None or name not in self._former_key:
-                keys.append(now)
+                keys.append(current_values)
                 continue
-            before = pc.coalesce(pc.struct_field(former, [name]), now)
-            moved |= pc.fill_null(pc.not_equal(before, now), False).to_numpy(zero_copy_only=False)
-            keys.append(before)
-        at = pa.array(np.flatnonzero(moved), pa.int64())
-        return Deletes(pa.RecordBatch.from_arrays(keys, list(self.key)).take(at), at)
+            former_values = pc.coalesce(pc.struct_field(former, [name]), current_values)
+            moved |= pc.fill_null(pc.not_equal(former_values, current_values), False).to_numpy(
+                zero_copy_only=False
+            )
+            keys.append(former_values)
+        moved_rows = pa.array(np.flatnonzero(moved), pa.int64())
+        return Deletes(
+            pa.RecordBatch.from_arrays(keys, list(self.key)).take(moved_rows), moved_rows
+        )
 
 
-def _left_alone(alone: Mapping[str, Mask]) -> pa.ListArray | None:
+def _left_alone(unsent_masks: Mapping[str, Mask]) -> pa.ListArray | None:
     """Names of the columns that each row leaves alone; None if no row does."""
-    if not alone:
+    if not unsent_masks:
         return None
-    names = pa.array(list(alone), pa.string())
-    table = np.stack(list(alone.values()), axis=1)
+    names = pa.array(list(unsent_masks), pa.string())
+    table = np.stack(list(unsent_masks.values()), axis=1)
     ends = np.concatenate([[0], np.cumsum(table.sum(axis=1))])
     return pa.ListArray.from_arrays(
         pa.array(ends, pa.int32()), names.take(pa.array(np.nonzero(table)[1]))

@@ -74,8 +74,8 @@ def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
     return mask
 
 
-def _marked(found: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
-    mask: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+def _marked(matches: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
+    mask: npt.NDArray[np.bool_] = matches.to_numpy(zero_copy_only=False)
     return mask if mask.any() else None
 
 
@@ -86,6 +86,6 @@ def _of_numbers(values: pa.ListArray) -> npt.NDArray[np.bool_] | None:
         .to_numpy(zero_copy_only=False)
         .copy()
     )
-    for at in np.flatnonzero(mask):
-        mask[at] = values[at].as_py() == list(_BYTES)
+    for index in np.flatnonzero(mask):
+        mask[index] = values[index].as_py() == list(_BYTES)
     return mask if mask.any() else None

@@ -158,10 +158,10 @@ class ConfluentDecoder:
             for c in columns.columns
             if c.type == pa.string() and not c.aliases and c.default is None
         }
-        wrong = [name for name, _ in self.written_with if name not in texts]
-        if wrong:
+        unusable_names = [name for name, _ in self.written_with if name not in texts]
+        if unusable_names:
             raise SpecError(
-                f"decode.written_with names {', '.join(wrong)}: the schema has no such String"
+                f"decode.written_with names {', '.join(unusable_names)}: the schema has no such String"
                 " column without aliases and without a default",
                 "spec",
                 "Add it to the schema, or take it out of decode.written_with; nothing was read.",
@@ -191,7 +191,7 @@ class ConfluentDecoder:
             return PreparedDecoder(self, schemas)
         setting = "decode.records" if self.subjects.part == "value" else "decode.key.records"
         records = {
-            subject: [names for one in of_subject for names in self._records(one)]
+            subject: [names for schema in of_subject for names in self._records(schema)]
             for subject, of_subject in versions.items()
         }
         return PreparedDecoder(replace(self, records=record_of_subjects(records, setting)), schemas)
@@ -259,13 +259,13 @@ class BatchDecoders:
             constraints=(),
         )
         self._decoder = decoder
-        self._kept = lru_cache(KEPT_DECODERS)(self._made)
+        self._cached_decoder = lru_cache(KEPT_DECODERS)(self._make_decoder)
 
     def of(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         """Returns the decoder for messages with a frame, made when it is first needed."""
-        return self._kept(schema, msgspec.structs.replace(frame, id=""))
+        return self._cached_decoder(schema, msgspec.structs.replace(frame, id=""))
 
-    def _made(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
+    def _make_decoder(self, schema: WriterSchema | None, frame: Frame) -> _OfFrame:
         kind = self._decoder.payloads.kind
         if schema is not None and schema.kind != kind:
             return f"it is of kind {schema.kind}, not {kind}"
@@ -313,11 +313,15 @@ class FramedBatchDecoder:
             (np.flatnonzero(numbers == NULL), self._nulls),
             (np.flatnonzero(numbers == NAMELESS), self._nameless),
         ]
-        decoded = [make(len(at)).numbered(pa.array(at)) for at, make in parts if len(at)]
-        for number, at in _grouped(numbers, len(framed.frames)):
-            of_frame = values.take(pa.array(at))
-            made = self._of_frame(framed.frames[number], of_frame, messages, at)
-            decoded.append(made.numbered(pa.array(at)))
+        decoded = [
+            make(len(indices)).numbered(pa.array(indices))
+            for indices, make in parts
+            if len(indices)
+        ]
+        for number, indices in _grouped(numbers, len(framed.frames)):
+            of_frame = values.take(pa.array(indices))
+            part = self._of_frame(framed.frames[number], of_frame, messages, indices)
+            decoded.append(part.numbered(pa.array(indices)))
         return together(self._schema, decoded)
 
     @property
@@ -381,14 +385,18 @@ class FramedBatchDecoder:
         branches, sizes = branches_of(values, frame.skip)
         parts: list[Decoded] = []
         for branch, size in np.unique(np.stack([branches, sizes]), axis=1).T.tolist():
-            at = np.flatnonzero((branches == branch) & (sizes == size))
+            indices = np.flatnonzero((branches == branch) & (sizes == size))
             if 0 <= branch < count:
                 inside = msgspec.structs.replace(frame, skip=frame.skip + size, path=(branch,))
-                made = self._of_frame(inside, values.take(pa.array(at)), messages, rows[at])
+                part = self._of_frame(
+                    inside, values.take(pa.array(indices)), messages, rows[indices]
+                )
             else:
-                what = f"Schema id {frame.id}: Avro is malformed: the union has only {count} types"
-                made = self._dead(len(at), VALUE, "not_avro", what)
-            parts.append(made.numbered(pa.array(at)))
+                detail = (
+                    f"Schema id {frame.id}: Avro is malformed: the union has only {count} types"
+                )
+                part = self._dead(len(indices), VALUE, "not_avro", detail)
+            parts.append(part.numbered(pa.array(indices)))
         return together(self._schema, parts)
 
     def _with_schema(self, decoded: Decoded, id_: str, record: str) -> Decoded:
@@ -397,18 +405,18 @@ class FramedBatchDecoder:
             return decoded
         rows = decoded.rows
         added = {
-            name: pa.repeat(id_ if what == "schema_id" else record, rows.num_rows)
-            for name, what in self._decoder.written_with
+            name: pa.repeat(id_ if source == "schema_id" else record, rows.num_rows)
+            for name, source in self._decoder.written_with
         }
         columns = [
             added[name] if name in added else rows.column(name) for name in self._schema.names
         ]
         return replace(decoded, rows=pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
-    def _others(self, count: int, what: str) -> Decoded:
+    def _others(self, count: int, detail: str) -> Decoded:
         if self._decoder.other_records == "filter":
             return replace(self._dead(0, SCHEMA, "", ""), filtered=count)
-        return self._dead(count, SCHEMA, "other_record", what)
+        return self._dead(count, SCHEMA, "other_record", detail)
 
     def _writer_schema(
         self, id_: str, messages: pa.RecordBatch, rows: npt.NDArray[np.int64]

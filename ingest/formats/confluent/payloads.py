@@ -51,18 +51,18 @@ class AvroPayloads:
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
         return [
-            frozenset(name.rpartition(".")[2] for name in one.names)
-            for one in _records(schema, "value")
+            frozenset(name.rpartition(".")[2] for name in written.names)
+            for written in _records(schema, "value")
         ]
 
     def misfits(
         self, schema: WriterSchema, _path: Sequence[int], columns: Columns, _document: Any
     ) -> dict[str, str]:
-        wrong: dict[str, str] = {}
+        reason_by_column: dict[str, str] = {}
         for written in _records(schema, _only(columns)):
             present = _present(columns, written.fields)
-            wrong |= avro_misfits(resolved(written, present), present)
-        return wrong
+            reason_by_column |= avro_misfits(resolved(written, present), present)
+        return reason_by_column
 
     def batch_decoder(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
@@ -168,7 +168,11 @@ def message_at(schema: WriterSchema, path: Sequence[int], origin: str) -> Any:
 
 def _records(schema: WriterSchema, only: str | None) -> list[AvroSchema]:
     root = _root(schema, only)
-    return [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
+    return (
+        [root]
+        if isinstance(root, AvroSchema)
+        else [branch for branch in root if branch is not None]
+    )
 
 
 def _only(columns: Columns) -> str | None:

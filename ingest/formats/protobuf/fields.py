@@ -110,11 +110,13 @@ def reader(
     Raises:
         SpecError: columns can't be read from the type; says for each one why.
     """
-    wrong, gets = _readers(kind, columns, absent, truncation or Truncation(columns.finer))
-    if wrong:
+    reason_by_column, gets = _readers(
+        kind, columns, absent, truncation or Truncation(columns.finer)
+    )
+    if reason_by_column:
         raise SpecError(
             f"The columns can't come from the message type {kind.full_name}: "
-            + "; ".join(wrong.values()),
+            + "; ".join(reason_by_column.values()),
             "spec",
             "Fix the schema or the message type; nothing was read.",
         )
@@ -134,17 +136,17 @@ def _readers(
     kind: Any, columns: Columns, absent: Absent, truncation: Truncation
 ) -> tuple[dict[str, str], list[Get]]:
     """Makes the readers of the columns; also says which can't be read, and why."""
-    wrong: dict[str, str] = {}
+    reason_by_column: dict[str, str] = {}
     gets: list[Get] = []
     for c in columns.columns:
         fields = _Fields(truncation, absent if c.nullable else "refused")
         get = fields.field(kind, c.name, c.type, c.epoch, c.name)
         gets.append(_column(get, c.name, nullable=c.nullable))
         if c.zone is not None:
-            fields.wrong.append(f"{c.name}: metadata zone is for timestamps that are text")
-        if fields.wrong:
-            wrong[c.name] = "; ".join(fields.wrong)
-    return wrong, gets
+            fields.problems.append(f"{c.name}: metadata zone is for timestamps that are text")
+        if fields.problems:
+            reason_by_column[c.name] = "; ".join(fields.problems)
+    return reason_by_column, gets
 
 
 def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
@@ -158,12 +160,12 @@ def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
     fields = {field.number: field for field in kind.fields if field.name in names}
 
     def checked(message: Any, path: str) -> Any:
-        for one in UnknownFieldSet(message):
-            field = fields.get(one.field_number)
-            if field is not None and not (is_map(field) and one.wire_type == _SIZED):
+        for unknown_field in UnknownFieldSet(message):
+            field = fields.get(unknown_field.field_number)
+            if field is not None and not (is_map(field) and unknown_field.wire_type == _SIZED):
                 raise RefusedValueError(
                     "wrong_type",
-                    f"Expected {_words(field)}, got the wire type {_WIRES[one.wire_type]}",
+                    f"Expected {_words(field)}, got the wire type {_WIRES[unknown_field.wire_type]}",
                     f"{path}.{field.name}",
                 )
         return read(message, path)
@@ -250,18 +252,20 @@ class _Fields:
 
     - `truncation`: decides on timestamps that are finer than a microsecond.
     - `absent`: what a column without a field is.
-    - `wrong`: says of each field that can't become its column, at any depth, why.
+    - `problems`: says of each field that can't become its column, at any depth, why.
     """
 
     def __init__(self, truncation: Truncation, absent: Absent) -> None:
-        self.wrong: list[str] = []
+        self.problems: list[str] = []
         self._truncation, self._absent = truncation, absent
 
-    def field(self, kind: Any, name: str, column: pa.DataType, epoch: str | None, at: str) -> Get:
-        """Makes the reader of a field. `at`: its path, for `wrong`."""
+    def field(
+        self, kind: Any, name: str, column: pa.DataType, epoch: str | None, column_path: str
+    ) -> Get:
+        """Makes the reader of a field. `column_path`: its path, for `problems`."""
         field, step = kind.fields_by_name.get(name), f".{name}"
         if field is None:
-            self.wrong += [f"{at}: {kind.full_name} has no such field"] * (
+            self.problems += [f"{column_path}: {kind.full_name} has no such field"] * (
                 self._absent == "refused"
             )
             return _null
@@ -270,21 +274,21 @@ class _Fields:
             key = TYPES[entry["key"].type]
             if key != "string":
                 hint = f"a map with {key} keys can't become {column}: take a List of Struct"
-                self.wrong.append(f"{at}: {hint}")
+                self.problems.append(f"{column_path}: {hint}")
             return _entries(
-                field, self._value(entry["value"], column.item_type, None, f"{at}[...]")
+                field, self._value(entry["value"], column.item_type, None, f"{column_path}[...]")
             )
         if field.is_repeated and pa.types.is_list(column):
-            read = self._value(field, column.value_type, None, f"{at}[...]")
+            read = self._value(field, column.value_type, None, f"{column_path}[...]")
             if is_map(field):
                 return _pairs(field, read)
             return lambda message, path: [
                 read(item, f"{path}{step}[{i}]") for i, item in enumerate(getattr(message, name))
             ]
         if field.is_repeated or pa.types.is_list(column) or pa.types.is_map(column):
-            self.wrong.append(f"{at}: {_words(field)} can't become {column}")
+            self.problems.append(f"{column_path}: {_words(field)} can't become {column}")
             return _null
-        read = self._value(field, column, epoch, at)
+        read = self._value(field, column, epoch, column_path)
         always, stated = not field.has_presence, field.has_default_value and not field.message_type
         return lambda message, path: (
             read(_of(message, name, path), path + step)
@@ -294,12 +298,15 @@ class _Fields:
             else None
         )
 
-    def _value(self, field: Any, column: pa.DataType, epoch: str | None, at: str) -> Read:
+    def _value(self, field: Any, column: pa.DataType, epoch: str | None, column_path: str) -> Read:
         """Makes the converter of one value of a field."""
         inner, kind = field.message_type, TYPES[field.type]
         if inner is not None and pa.types.is_struct(column):
             fields = [
-                (part.name, self.field(inner, part.name, part.type, None, f"{at}.{part.name}"))
+                (
+                    part.name,
+                    self.field(inner, part.name, part.type, None, f"{column_path}.{part.name}"),
+                )
                 for part in column
             ]
             return _checked(
@@ -308,10 +315,10 @@ class _Fields:
                 lambda value, path: {name: get(value, path) for name, get in fields},
             )
         if inner is not None and is_wrapper(inner):
-            read = self._value(inner.fields_by_name["value"], column, epoch, at)
+            read = self._value(inner.fields_by_name["value"], column, epoch, column_path)
             return _checked(inner, ("value",), lambda value, path: read(value.value, path))
         if not _scalar_fits(field, column, epoch):
-            self.wrong.append(f"{at}: {_words(field)} can't become {column}")
+            self.problems.append(f"{column_path}: {_words(field)} can't become {column}")
             return _null
         if inner is not None:
             return _checked(inner, ("seconds", "nanos"), self._timestamp)
@@ -335,34 +342,34 @@ class _Fields:
         form = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
 
         def read(number: int, path: str) -> Any:
-            held = (
+            fits = (
                 rule.low <= number <= rule.high
                 if form is None
                 else struct.unpack(form, struct.pack(form, number))[0] == number
             )
-            if not held:
+            if not fits:
                 raise RefusedValueError(
                     "out_of_range", f"Expected a number that a column of {column} can hold", path
                 )
             if form is not None:
                 return float(number)
-            whole, finer = divmod(number * rule.factor, rule.divisor)
+            converted, finer = divmod(number * rule.factor, rule.divisor)
             if finer:
                 self._truncation.needed(path)
-            return whole
+            return converted
 
         return read
 
     def _timestamp(self, value: Any, path: str) -> int:
         micros, finer = divmod(value.nanos, 1_000)
-        whole = value.seconds * 1_000_000 + micros
-        if not 0 <= value.nanos < 1_000_000_000 or not MIN_MICROS <= whole <= MAX_MICROS:
+        total_micros = value.seconds * 1_000_000 + micros
+        if not 0 <= value.nanos < 1_000_000_000 or not MIN_MICROS <= total_micros <= MAX_MICROS:
             raise RefusedValueError(
                 "out_of_range", "Expected a timestamp in the years 1 to 9999", path
             )
         if finer:
             self._truncation.needed(path)
-        return int(whole)
+        return int(total_micros)
 
 
 def _null(_message: Any, _path: str) -> None:
@@ -401,13 +408,13 @@ def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
     from google.protobuf.message import DecodeError
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    known = getattr(message, field.name)
-    entries = dict(known.items())
-    for one in UnknownFieldSet(message):
-        if (one.field_number, one.wire_type) != (field.number, _SIZED):
+    parsed_entries = getattr(message, field.name)
+    entries = dict(parsed_entries.items())
+    for unknown_field in UnknownFieldSet(message):
+        if (unknown_field.field_number, unknown_field.wire_type) != (field.number, _SIZED):
             continue
         try:
-            entry = known.GetEntryClass().FromString(one.data)
+            entry = parsed_entries.GetEntryClass().FromString(unknown_field.data)
         except DecodeError:
             raise RefusedValueError(
                 "not_protobuf", "The bytes are no entry of a Protobuf map", path
@@ -415,7 +422,7 @@ def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
         _checked(field.message_type, ("key", "value"), lambda entry, _: entry)(entry, path)
         if not entry.IsInitialized():
             raise RefusedValueError("missing", "Message misses required fields", path)
-        if entry.key in known:
+        if entry.key in parsed_entries:
             raise RefusedValueError(
                 "duplicate_key",
                 "Map has a key twice: in an entry with unknown fields, and in one without",

@@ -75,10 +75,10 @@ class Reading:
 
         `epoch`, `zone`: those of the column in the model.
         """
-        own = (
+        stated_unit = (
             self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None
         )
-        return own if self.stated else None if zone is not None else epoch or own
+        return stated_unit if self.stated else None if zone is not None else epoch or stated_unit
 
     def field(self, name: str) -> Reading:
         """Rules for a field of an object; a map's values are its field `value`."""
