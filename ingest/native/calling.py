@@ -56,9 +56,9 @@ class Compiled:
         """
         self.module = module
         self._loading = threading.Lock()
-        self._what = f"machine code of {module}, which is made once and kept"
+        self._label = f"machine code of {module}, which is made once and kept"
         self._maker: subprocess.Popen[bytes] | None = None
-        self._told = 0.0
+        self._said_at = 0.0
 
     def __getattr__(self, name: str) -> Function:
         """The function of this name."""
@@ -91,12 +91,12 @@ class Compiled:
                 stderr=nothing,
                 start_new_session=True,  # what ends this process doesn't end it
             )
-            self._told = time.monotonic() + SECONDS - AGAIN_SECONDS
+            self._said_at = time.monotonic() + SECONDS - AGAIN_SECONDS
         if self._maker is None or self._maker.poll() is not None:
             return True
-        if time.monotonic() - self._told >= AGAIN_SECONDS:
-            self._told = time.monotonic()
-            say(f"{self._what}; messages are decoded one by one meanwhile")
+        if time.monotonic() - self._said_at >= AGAIN_SECONDS:
+            self._said_at = time.monotonic()
+            say(f"{self._label}; messages are decoded one by one meanwhile")
         return False
 
     def is_kept(self) -> bool:
@@ -127,8 +127,8 @@ class Compiled:
 
     def _image(self) -> Image:
         """The code that is kept; otherwise it is made, and kept."""
-        made = None
-        with waiting_for(self._what):
+        image = None
+        with waiting_for(self._label):
             for file in self._files():
                 with _locked(file.parent):
                     try:
@@ -142,18 +142,18 @@ class Compiled:
                             "Compiled code in %s can't be read: %s", file, type(error).__name__
                         )
                         continue
-                    made = made or self._made()
+                    image = image or self._make_image()
                     try:
-                        _keep(file, made.packed())
+                        _keep(file, image.packed())
                     except OSError as error:
                         _LOG.warning(
                             "Compiled code can't be kept in %s: %s", file, type(error).__name__
                         )
                     else:
-                        return made
-            return made or self._made()
+                        return image
+            return image or self._make_image()
 
-    def _made(self) -> Image:
+    def _make_image(self) -> Image:
         """Compiles in a process of its own: this one would hold numba and LLVM to its end."""
         done = subprocess.run(
             self._command(_MAKE),
@@ -188,15 +188,15 @@ def loaded_sources() -> set[str]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lets one process after the other into the block, where the folder's disk has locks."""
-    held = None
+    lock_file = None
     try:
         with suppress(OSError):
-            held = os.open(folder, os.O_RDONLY)
-            fcntl.flock(held, fcntl.LOCK_EX)
+            lock_file = os.open(folder, os.O_RDONLY)
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield
     finally:
-        if held is not None:
-            os.close(held)
+        if lock_file is not None:
+            os.close(lock_file)
 
 
 def _keep(file: Path, data: bytes) -> None:

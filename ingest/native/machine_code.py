@@ -155,11 +155,11 @@ def _function(address: int, entry: EntryPoint) -> Function:
             for parameter, argument in zip(entry.parameters, arguments, strict=True)
             for word in parameter.words(argument)
         ]
-        given, why = ctypes.c_int64(), ctypes.c_void_p()
-        if call(ctypes.byref(given), ctypes.byref(why), *words) != 0:
+        returned, failure = ctypes.c_int64(), ctypes.c_void_p()
+        if call(ctypes.byref(returned), ctypes.byref(failure), *words) != 0:
             msg = "compiled code went beyond the bounds of an array"
             raise IndexError(msg)
-        return given.value if entry.gives else None
+        return returned.value if entry.gives else None
 
     return function
 
@@ -180,7 +180,7 @@ def _forget_pages_of(library: str) -> None:
             re.search(rf"^{kind}: +0 kB$", about, re.MULTILINE)
             for kind in ("Private_Dirty", "Swap")
         ):
-            place, size = int(begin, 16), int(end, 16) - int(begin, 16)
+            address, size = int(begin, 16), int(end, 16) - int(begin, 16)
             ctypes.CDLL(None).madvise(
-                ctypes.c_void_p(place), ctypes.c_size_t(size), mmap.MADV_DONTNEED
+                ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED
             )
