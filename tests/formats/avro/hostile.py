@@ -151,15 +151,18 @@ def ways() -> tuple[StrictAvro, AvroPass, Columns]:
 def main(size: int) -> None:
     """The reasons of the families."""
     strict, fast, _ = ways()
-    found = {}
+    reason_by_family = {}
     for name, family in FAMILIES.items():
         message, reason = family(size), None
         try:
             strict.decode(message)
         except RefusedValueError as refused:
             reason = refused.reason
-        found[name] = [reason, bool(fast.decode(pa.array([message], pa.binary())).mask[0])]
-    print(json.dumps(found))
+        reason_by_family[name] = [
+            reason,
+            bool(fast.decode(pa.array([message], pa.binary())).mask[0]),
+        ]
+    print(json.dumps(reason_by_family))
 
 
 def peak(size: int, family: str) -> None:

@@ -95,7 +95,7 @@ def test_an_event_becomes_its_row() -> None:
     """Dates are days, decimals Avro's own, timestamps in the unit that the model says,
     in the row and in the envelope.
     """
-    found = EVENTS.open()(valued([TestDebeziumAvro.GOOD[0], None, encoded(event("m"))]))
+    decoded = EVENTS.open()(valued([TestDebeziumAvro.GOOD[0], None, encoded(event("m"))]))
     row = {
         "id": 1,
         "first_name": "Ann",
@@ -106,14 +106,14 @@ def test_an_event_becomes_its_row() -> None:
         "op": "c",
         "at": datetime(2026, 1, 5, 9, 0, 0, 123000, UTC),
     }
-    assert verdicts(found) == {0: [row]}
-    assert (found.dropped, found.filtered) == (1, 1)
+    assert verdicts(decoded) == {0: [row]}
+    assert (decoded.dropped, decoded.filtered) == (1, 1)
 
 
 def test_why_events_are_refused() -> None:
     """Reasons are those of JSON, by the same paths; what isn't Avro is said so."""
-    found = EVENTS.open()(valued(TestDebeziumAvro.BAD))
-    assert [reason for _, _, reason in dead(found)] == [
+    decoded = EVENTS.open()(valued(TestDebeziumAvro.BAD))
+    assert [reason for _, _, reason in dead(decoded)] == [
         "unknown_change",
         "missing",
         "missing",
@@ -124,7 +124,7 @@ def test_why_events_are_refused() -> None:
         "not_avro",
         "invalid_utf8",
     ]
-    assert found.dead_detail.to_pylist()[2:5] == [
+    assert decoded.dead_detail.to_pylist()[2:5] == [
         "Expected a value, got none - at $.before",
         "Expected a value, got none - at $.after.first_name",
         "Expected a date that the calendar has - at $.after.born",
@@ -145,16 +145,16 @@ def test_avro_and_json_say_the_same(
     primary_key: tuple[str, ...], events: list[dict[str, Any]]
 ) -> None:
     """Whatever images an event has: rows, deletes, counts, and reasons with their paths."""
-    found = []
+    outcomes = []
     for name, write, options in (
         ("debezium-avro", encoded, {"writer_schema": "customers.avsc"}),
         ("debezium-json", in_json, {}),
     ):
         decoder = made(name, "Debtor", primary_key, **ASKED, **options)
-        decoded = decoder.open()(valued([write(one) for one in events]))
+        decoded = decoder.open()(valued([write(change) for change in events]))
         whole(decoded, decoder.columns.arrow_schema, len(events))
-        found.append((verdicts(decoded), decoded.dropped, decoded.filtered))
-    assert found[0] == found[1]
+        outcomes.append((verdicts(decoded), decoded.dropped, decoded.filtered))
+    assert outcomes[0] == outcomes[1]
 
 
 def in_json(document: dict[str, Any]) -> bytes:
@@ -239,15 +239,15 @@ def test_types_that_connect_names(tmp_path: Path) -> None:
         folder=tmp_path,
         writer_schema={"type": "record", "name": "Envelope", "fields": images},
     )
-    after = (
+    after_image = (
         text("2020-01-01T00:00:00Z")
         + items(varint(10_957))
         + items(text(b"09"))
         + varint(2)
         + text(b"09")
     )
-    found = decoder.open()(valued([varint(0) + varint(1) + after + text("c")]))
-    assert verdicts(found) == {
+    decoded = decoder.open()(valued([varint(0) + varint(1) + after_image + text("c")]))
+    assert verdicts(decoded) == {
         0: [
             {
                 "at": datetime(2020, 1, 1, tzinfo=UTC),
@@ -284,8 +284,8 @@ def test_bytes_that_a_change_left_alone_are_none() -> None:
             {"op": "u", "before": None, "after": {"id": 1, "photo": photo}},
         )
         values.append(out.getvalue())
-    found = made("debezium-avro", "Blob", writer_schema=writer).open()(valued(values))
-    assert (dead(found), found.rows["photo"].to_pylist()) == (
+    decoded = made("debezium-avro", "Blob", writer_schema=writer).open()(valued(values))
+    assert (dead(decoded), decoded.rows["photo"].to_pylist()) == (
         [(0, "schema", "unavailable")],
         [mark + b"x"],
     )

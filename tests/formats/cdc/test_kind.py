@@ -143,10 +143,10 @@ def test_each_option_counts() -> None:
             "on_null": "dead",
         },
     }
-    for name, each in options.items():
+    for name, settings in options.items():
         plain = made(name, "Customer")
         assert [
             option
-            for option, value in each.items()
+            for option, value in settings.items()
             if made(name, "Customer", **{option: value}) == plain
         ] == []

@@ -70,9 +70,9 @@ def test_a_line_is_what_the_standard_library_makes_of_it(
             max_size=12,
         )
     )
-    mine, library = ours(text, dialect), theirs(text, dialect)
-    if mine is not None:
-        assert mine == library
+    windrow_fields, library = ours(text, dialect), theirs(text, dialect)
+    if windrow_fields is not None:
+        assert windrow_fields == library
     elif library is not None:
         assert {"\r", "\n"} & {*text} or text.endswith(str(dialect.escape))
 
@@ -117,7 +117,7 @@ def written(fields: list[str], dialect: Dialect) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "detail"),
     [
         ('a,"b', "a quote that is never closed in the field that begins at character 2"),
         (
@@ -136,11 +136,14 @@ def written(fields: list[str], dialect: Dialect) -> str:
         ),
     ],
 )
-def test_what_is_wrong_with_a_line(text: str, said: str) -> None:
+def test_what_is_wrong_with_a_line(text: str, detail: str) -> None:
     """It is told with where the field begins, and never with what stands there."""
     with pytest.raises(RefusedValueError) as refused:
         Lines(Dialect()).pieces(text, 5)
-    assert (refused.value.reason, refused.value.detail) == ("not_csv", f"CSV is malformed: {said}")
+    assert (refused.value.reason, refused.value.detail) == (
+        "not_csv",
+        f"CSV is malformed: {detail}",
+    )
 
 
 def test_fields_beyond_the_columns_are_not_looked_at() -> None:

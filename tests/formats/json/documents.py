@@ -281,14 +281,14 @@ def _value(r: random.Random, key: str) -> str:
 
 
 def _mutated(r: random.Random, document: bytes) -> bytes:
-    at = r.randrange(len(document) + 1)
+    position = r.randrange(len(document) + 1)
     kind = r.randrange(5)
     if kind == 0:
-        return document[:at] + r.choice(INSERTED) + document[at:]
+        return document[:position] + r.choice(INSERTED) + document[position:]
     if kind == 1:
-        return document[:at]
+        return document[:position]
     if kind == 2:
-        return document[:at] + document[at + 1 :]
+        return document[:position] + document[position + 1 :]
     if kind == 3:
         return document + r.choice((b" ", b"\n", b"\x00", b"{}", b" x", b",", document))
     return r.choice(

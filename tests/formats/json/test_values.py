@@ -35,9 +35,9 @@ def refused(
     kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT
 ) -> tuple[str, str]:
     """Reason and detail."""
-    with pytest.raises(RefusedValueError) as told:
+    with pytest.raises(RefusedValueError) as error:
         taken(kind, value, epoch, reading)
-    return told.value.reason, told.value.detail
+    return error.value.reason, error.value.detail
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_integer_is_the_nearest_float(bits: int, digits: int) -> None:
     """However large it is: so doubles are written by JavaScript and Go."""
     kind = getattr(pa, f"float{bits}")()
     for n in (2**digits, 2**digits + 2, 2**63, 3 * 2**90):
-        assert [taken(kind, each) for each in (n, -n, LongInteger(n))] == [
+        assert [taken(kind, number) for number in (n, -n, LongInteger(n))] == [
             float(n),
             -float(n),
             float(n),
@@ -174,7 +174,7 @@ FIVE_TWO = "Expected a decimal of 5 digits, 2 of them after the point"
 
 
 @pytest.mark.parametrize(
-    ("value", "reason", "what"),
+    ("value", "reason", "detail"),
     [
         (b"1000", "out_of_range", FIVE_TWO),
         (b"0.001", "out_of_range", FIVE_TWO),
@@ -192,11 +192,11 @@ FIVE_TWO = "Expected a decimal of 5 digits, 2 of them after the point"
         ([], "wrong_type", "Expected decimal, got array"),
     ],
 )
-def test_what_is_no_such_decimal(value: object, reason: str, what: str) -> None:
+def test_what_is_no_such_decimal(value: object, reason: str, detail: str) -> None:
     """Too large, too fine, too long to be computed with, or no number; the detail says
     what the column holds.
     """
-    assert refused(pa.decimal128(5, 2), value) == (reason, f"{what} - at $.a")
+    assert refused(pa.decimal128(5, 2), value) == (reason, f"{detail} - at $.a")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ CALENDAR, YEARS = (
 
 
 @pytest.mark.parametrize(
-    ("value", "reason", "what"),
+    ("value", "reason", "detail"),
     [
         ("1970-01-01T00:00:00", "wrong_format", ZONELESS),
         ("1970-01-01 00:00", "wrong_format", ZONELESS),
@@ -263,11 +263,11 @@ CALENDAR, YEARS = (
         ({}, "wrong_type", "Expected a timestamp, got object"),
     ],
 )
-def test_what_is_no_instant(value: object, reason: str, what: str) -> None:
+def test_what_is_no_instant(value: object, reason: str, detail: str) -> None:
     """Without an offset, of another form, or outside the calendar; the detail says
     which, and where.
     """
-    assert refused(pa.timestamp("us", tz="UTC"), value) == (reason, f"{what} - at $.a")
+    assert refused(pa.timestamp("us", tz="UTC"), value) == (reason, f"{detail} - at $.a")
 
 
 @pytest.mark.parametrize(
@@ -290,9 +290,9 @@ def test_what_is_finer_than_a_microsecond(value: object, unit: str | None, micro
     """
     kind, cut = pa.timestamp("us", tz="UTC"), Truncation("truncate")
     assert (converter(kind, unit, EXACT, cut)(value, "$.a"), cut.done) == (micros, True)
-    with pytest.raises(RefusedValueError) as told:
+    with pytest.raises(RefusedValueError) as error:
         converter(kind, unit, EXACT, Truncation("dead"))(value, "$.a")
-    assert (told.value.reason, told.value.detail) == (
+    assert (error.value.reason, error.value.detail) == (
         "out_of_range",
         "Expected a timestamp of whole microseconds - at $.a",
     )
@@ -343,9 +343,9 @@ def test_a_timestamp_in_a_zone_that_is_stated(text: str, micros: int | None) -> 
         if micros is not None:
             assert convert(text, "$.a") == micros
         else:
-            with pytest.raises(RefusedValueError) as told:
+            with pytest.raises(RefusedValueError) as error:
                 convert(text, "$.a")
-            assert (told.value.reason, told.value.detail) == (
+            assert (error.value.reason, error.value.detail) == (
                 "out_of_range",
                 f"{TWICE} - at $.a",
             )
@@ -359,17 +359,17 @@ def test_an_epoch_is_an_integer_of_its_unit(unit: str, factor: int) -> None:
     """It becomes microseconds since 1970, exactly, within the years 1 to 9999; no text
     is taken for it.
     """
-    kind, one = pa.timestamp("us", tz="UTC"), 1_000_000 // factor
+    kind, unit_per_second = pa.timestamp("us", tz="UTC"), 1_000_000 // factor
     for value, micros in (
         (0, 0),
         (7, 7 * factor),
         (-1, -factor),
-        (LAST * one, LAST * 1_000_000),
-        (-62_135_596_800 * one, -62_135_596_800_000_000),
+        (LAST * unit_per_second, LAST * 1_000_000),
+        (-62_135_596_800 * unit_per_second, -62_135_596_800_000_000),
     ):
-        found = taken(kind, value, unit)
-        assert (found, type(found)) == (micros, int)
-    for beyond in ((LAST + 1) * one, FIRST * one - 1):
+        converted = taken(kind, value, unit)
+        assert (converted, type(converted)) == (micros, int)
+    for beyond in ((LAST + 1) * unit_per_second, FIRST * unit_per_second - 1):
         assert refused(kind, beyond, unit) == ("out_of_range", f"{YEARS} - at $.a")
     assert refused(kind, LongInteger("9" * 30), unit) == (
         "out_of_range",
@@ -421,7 +421,7 @@ MICROS = 1_767_603_600_000_000
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "wanted"),
+    ("kind", "value", "expected"),
     [
         (pa.int8(), "127", 127),
         (pa.int8(), "-128", -128),
@@ -455,12 +455,12 @@ MICROS = 1_767_603_600_000_000
     ],
 )
 def test_a_value_of_another_kind_that_says_the_same(
-    kind: pa.DataType, value: object, wanted: object
+    kind: pa.DataType, value: object, expected: object
 ) -> None:
     """Where a spec is lenient: numbers in strings, whole numbers however written, and
     for strings what stands in the message.
     """
-    assert repr(taken(kind, value, reading=LENIENT)) == repr(wanted)
+    assert repr(taken(kind, value, reading=LENIENT)) == repr(expected)
 
 
 def test_floats_that_are_no_numbers() -> None:
@@ -595,8 +595,8 @@ def test_a_timestamp_is_of_the_one_form(form: Any, value: object, reason: str) -
 )
 def test_a_number_in_a_text_is_what_the_parser_makes_of_it(text: str, number: object) -> None:
     """Of the same type, so that it is judged the same."""
-    found = number_in(text, "$.a")
-    assert (found, type(found)) == (number, type(number))
+    converted = number_in(text, "$.a")
+    assert (converted, type(converted)) == (number, type(number))
 
 
 BYTES = Reading(decimals="base64", dates="epoch_days")
@@ -723,7 +723,7 @@ DIGITS = "Expected a number of at most 1,000 digits"
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "reading", "reason", "what"),
+    ("kind", "value", "reading", "reason", "detail"),
     [
         (pa.int64(), "", LENIENT, "wrong_format", "Expected a number"),
         (pa.int64(), "1.5", LENIENT, "out_of_range", WHOLE),
@@ -765,10 +765,10 @@ DIGITS = "Expected a number of at most 1,000 digits"
     ],
 )
 def test_the_detail_where_values_are_of_other_forms(
-    kind: pa.DataType, value: object, reading: Reading, reason: str, what: str
+    kind: pa.DataType, value: object, reading: Reading, reason: str, detail: str
 ) -> None:
     """What was expected, and where."""
-    assert refused(kind, value, reading=reading) == (reason, f"{what} - at $.a")
+    assert refused(kind, value, reading=reading) == (reason, f"{detail} - at $.a")
 
 
 @pytest.mark.parametrize(
