@@ -82,15 +82,15 @@ class Loaded:
             sys.modules.pop(name, None)
         importlib.invalidate_caches()
         self.functions = Compiled("times")
-        made = []
+        compile_runs = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
                 subprocess,
                 "run",
-                lambda *a, run=subprocess.run, **k: made.append(a) or run(*a, **k),
+                lambda *a, run=subprocess.run, **k: compile_runs.append(a) or run(*a, **k),
             )
             self.times = self.functions.times
-        self.came_from_disk = not made
+        self.came_from_disk = not compile_runs
 
 
 def load(_: Path) -> Loaded:
@@ -166,7 +166,7 @@ def test_generic_code_is_for_every_processor_of_its_kind(
     for kind in ("generic", ""):
         monkeypatch.setenv("NUMBA_CPU_NAME", kind)
         for processor in ("one", "another"):
-            monkeypatch.setattr(cache_folders, "processor", lambda seen=processor: [seen])
+            monkeypatch.setattr(cache_folders, "processor", lambda name=processor: [name])
             named.append(cache_folders.fingerprint(package / "times.py"))
     assert named[0] == named[1]
     assert named[2] != named[3]
@@ -192,8 +192,8 @@ def test_a_changed_byte_is_found(package: Path) -> None:
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
-    found = load(package)
-    assert (came_from_disk(found), found.times(2)) == (False, 7)
+    loaded = load(package)
+    assert (came_from_disk(loaded), loaded.times(2)) == (False, 7)
 
 
 def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +202,8 @@ def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.Monke
     """
     load(package)
     (file,) = kept(package)
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-1])
+    image_bytes = file.read_bytes()
+    file.write_bytes(image_bytes[:-1])
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -211,7 +211,11 @@ def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
         module = load(package)
-    assert (module.times(2), came_from_disk(module), file.read_bytes()) == (7, False, whole[:-1])
+    assert (module.times(2), came_from_disk(module), file.read_bytes()) == (
+        7,
+        False,
+        image_bytes[:-1],
+    )
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
@@ -279,11 +283,11 @@ def test_where_the_package_can_not_be_written_the_code_is_the_users(
 ) -> None:
     """In a folder that nobody else may write to, or read, whatever else the user shares."""
     (tmp_path / "cache").mkdir()
-    before = os.umask(umask)
+    old_umask = os.umask(umask)
     try:
         assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, True)
     finally:
-        os.umask(before)
+        os.umask(old_umask)
     assert kept(tmp_path / "cache")
     for folder in ("windrow", "windrow/compiled"):
         assert (tmp_path / "cache" / folder).stat().st_mode & 0o077 == 0
@@ -312,12 +316,12 @@ def test_a_folder_behind_a_link_is_not_trusted(read_only: Path, tmp_path: Path, 
     A folder is, also where everybody may write, but not to what is another's.
     """
     (tmp_path / "elsewhere").mkdir(mode=0o700)
-    place = tmp_path / "cache" / link
-    place.parent.mkdir(parents=True, mode=0o700)
+    link_path = tmp_path / "cache" / link
+    link_path.parent.mkdir(parents=True, mode=0o700)
     (tmp_path / "cache").chmod(0o1777)
-    place.symlink_to(tmp_path / "elsewhere")
+    link_path.symlink_to(tmp_path / "elsewhere")
     assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
-    place.unlink()
+    link_path.unlink()
     assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, True)
 
 
@@ -402,11 +406,11 @@ def test_all_who_may_read_the_package_may_read_its_code(package: Path) -> None:
     """An environment that one user has set up serves others: folder and file are as open
     as Python's own, but for writing.
     """
-    before = os.umask(0o002)
+    old_umask = os.umask(0o002)
     try:
         load(package)
     finally:
-        os.umask(before)
+        os.umask(old_umask)
     (code,) = kept(package)
     assert code.stat().st_mode & 0o777 == 0o644
     assert code.parent.stat().st_mode & 0o777 == 0o755
