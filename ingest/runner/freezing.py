@@ -98,9 +98,15 @@ def _candidates_in_time(
         except OpenTransactionError:
             if now >= deadline or not patient:
                 raise
-            waited, most = (round((t - began).total_seconds()) for t in (now, deadline))
+            waited_seconds, max_seconds = (
+                round((t - began).total_seconds()) for t in (now, deadline)
+            )
             progress(
-                Progress(f"Waiting for an open transaction: {waited} of {most} s", waited, most)
+                Progress(
+                    f"Waiting for an open transaction: {waited_seconds} of {max_seconds} s",
+                    waited_seconds,
+                    max_seconds,
+                )
             )
             pipeline.sleep(min(_PATIENCE_SECONDS, (deadline - now).total_seconds()))
 
@@ -125,22 +131,22 @@ def _candidates(
     if from_receipts:
         return from_receipts
     lower, upper = pipeline.ledger.neighbours(spec.id, labels[0])
-    wanted = [label for label in labels if upper is None or is_later(upper.label, label)]
+    labels_to_resolve = [label for label in labels if upper is None or is_later(upper.label, label)]
     source, beginning = spec.source.origin(grid), list[Boundary]()
     with refusing_all(sure=upper is None):
         if not isinstance(source.start, AtLabel) and lower is None:
             # The boundary at which the pipeline begins is frozen first or together with
             # the others: a later boundary alone would bound it from above.
             beginning = [first_boundary(pipeline.broker, source, first)]
-            wanted = [label for label in wanted if label != first]
+            labels_to_resolve = [label for label in labels_to_resolve if label != first]
         resolved = (
             []
-            if not wanted
+            if not labels_to_resolve
             else unless_cut_off(
                 lambda: resolve(
                     pipeline.broker,
                     source,
-                    wanted[-1],
+                    labels_to_resolve[-1],
                     grid,
                     first,
                     beginning[0] if beginning else lower,
@@ -150,7 +156,7 @@ def _candidates(
                     ),
                     wait_for_open=wait_for_open,
                     replaced_topics=_replaced(pipeline, upper),
-                    also=wanted[:-1],
+                    also=labels_to_resolve[:-1],
                 ),
                 pipeline.sleep,
             )

@@ -61,7 +61,7 @@ def test_a_file_that_says_nothing_costs_nothing(tmp_path: Path) -> None:
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    with ReadProgress("j", Place(str(tmp_path)), 0.001).told(SPLITS, "Reading", told.put):
+    with ReadProgress("j", Place(str(tmp_path)), 0.001).report_reads(SPLITS, "Reading", told.put):
         first, second = told.get(timeout=60), told.get(timeout=60)
     assert (first.done, first.total, first.notes, second.notes) == (350, 400, (wait,), ())
     assert first.text.startswith("Reading: 350 of 400 messages (87 %), ")
@@ -86,12 +86,12 @@ def test_a_place_that_fails_costs_nothing(now: Now) -> None:
     heard: list[str] = []
     log = logging.getLogger("windrow.waiting")
     of = ReadProgress("broken", Broken(), 0.001)  # type: ignore[arg-type]
-    with of.told(SPLITS, "Reading", tell), of.of(SPLITS[0]) as reached:
+    with of.report_reads(SPLITS, "Reading", tell), of.of(SPLITS[0]) as reached:
         said = log.makeRecord(log.name, logging.WARNING, __file__, 1, "a lock", (), None)
         heard += [said.getMessage()] if log.filter(said) else []
         now.seconds = 1.0
         reached(150)
-    with ReadProgress("j", None, 0.001).told(SPLITS, "Reading", tell):
+    with ReadProgress("j", None, 0.001).report_reads(SPLITS, "Reading", tell):
         assert [told.get(timeout=60).text for _ in range(2)] == ["Reading, for 0:00:00 by now"] * 2
     assert heard == ["a lock"]
 

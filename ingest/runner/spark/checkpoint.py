@@ -232,9 +232,9 @@ def split_results(read: DataFrame, splits: int) -> tuple[list[Staged], list[int]
     """
     with row_loss_as_error():
         rows = collected(read.where("windrow_outcome is not null").select(*(f.name for f in _OWN)))
-    found = {row[0]: (row[1], row[2]) for row in rows}
-    return [result_of(found[index][0]) for index in range(splits)], [
-        found[index][1] for index in range(splits)
+    outcome_by_split = {row[0]: (row[1], row[2]) for row in rows}
+    return [result_of(outcome_by_split[index][0]) for index in range(splits)], [
+        outcome_by_split[index][1] for index in range(splits)
     ]
 
 
@@ -250,10 +250,10 @@ def counted_rows(read: DataFrame, tries: Sequence[int]) -> DataFrame:
     Raises (in Spark's tasks):
         an error with `_OTHER_TRY`: it is another try.
     """
-    known = ", ".join(map(str, tries))
+    known_tries = ", ".join(map(str, tries))
     rows = read.where(
         "CASE WHEN windrow_outcome IS NULL THEN spark_partition_id() >= 0 WHEN windrow_try IN"
-        f" ({known}) THEN false ELSE raise_error('{_OTHER_TRY}') END"
+        f" ({known_tries}) THEN false ELSE raise_error('{_OTHER_TRY}') END"
     )
     return rows.drop(*(f.name for f in _OWN))
 
@@ -311,5 +311,5 @@ def spark_columns(schema: pa.Schema) -> StructType:
 def _as_arrow(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema  # as above
 
-    found: Any = to_arrow_schema(schema, timezone="UTC")
-    return found
+    arrow_schema: Any = to_arrow_schema(schema, timezone="UTC")
+    return arrow_schema

@@ -124,8 +124,8 @@ def _outcomes(spark: SparkContext | SparkSession, job: Job) -> Callable[[], list
 
 def parallelism(spark: SparkContext | SparkSession) -> int:
     """Returns the number of tasks that Spark runs at once."""
-    own = context_of(spark)
-    return range_splits(session_of(spark)) if own is None else own.defaultParallelism
+    context = context_of(spark)
+    return range_splits(session_of(spark)) if context is None else context.defaultParallelism
 
 
 @dataclass(frozen=True)
