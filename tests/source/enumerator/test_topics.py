@@ -58,7 +58,7 @@ def test_each_way_to_select(
     """
     got = found(broker, selection)
     assert got.tps == [TopicPartition(*tp) for tp in tps]
-    assert {t.topic: t.partitions for t in got.seen} == {
+    assert {t.topic: t.partitions for t in got.boundary_topics} == {
         name: broker.topic(name).partitions for name, _ in tps
     }
 
@@ -155,11 +155,11 @@ def test_of_a_removed_topic_that_was_not_cut_all_is_unread(broker: MemoryBroker)
 def test_topics_are_left_out(broker: MemoryBroker) -> None:
     """With their topic-partitions; the others stay as they were found."""
     whole = found(broker, Topics(("a-x", "a-y", "b")))
-    rest = whole.without({"a-y", "b", "never-there"})
+    rest = whole.drop_topics({"a-y", "b", "never-there"})
     assert rest == Discovered(
         "memory", {"a-x": broker.topic("a-x")}, [TopicPartition("a-x", 0), TopicPartition("a-x", 1)]
     )
-    assert whole.without(()) == whole
+    assert whole.drop_topics(()) == whole
 
 
 @pytest.mark.parametrize(

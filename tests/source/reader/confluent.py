@@ -58,13 +58,13 @@ class ConfluentFetcher:
         )
         self._consumer.assign([KafkaPartition(start.topic, start.partition, start.offset, **epoch)])
 
-    def poll(self, wanted: int, stop: int) -> Fetched:
+    def poll(self, max_messages: int, stop: int) -> Fetched:
         """See `fetching.Fetcher.poll`.
 
         `consume(n, timeout)` with a timeout would wait for all n messages: with large
         ones that gathers more than the queue's bound, too.
         """
-        messages = self._consumer.consume(min(wanted, _AT_ONCE), 0) or self._consumer.consume(
+        messages = self._consumer.consume(min(max_messages, _AT_ONCE), 0) or self._consumer.consume(
             1, WAIT_SECONDS
         )
         events = []

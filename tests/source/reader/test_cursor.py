@@ -32,7 +32,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.settings.secrets import InEnvironment
 from windrow.ingest.source.reader import cursor as cursors
-from windrow.ingest.source.reader.cursor import Cursor, LogLimits, believed
+from windrow.ingest.source.reader.cursor import Cursor, LogLimits, ask_believable
 from windrow.ingest.source.reader.fetching import (
     WAIT_SECONDS,
     Fetched,
@@ -81,7 +81,7 @@ class Script:
     def begin(self, start: Start, on_error: OnError) -> bool:
         return False
 
-    def poll(self, wanted: int, stop: int) -> Fetched:
+    def poll(self, max_messages: int, stop: int) -> Fetched:
         if not self.steps:
             raise ScriptOverError
         step = self.steps.pop(0)
@@ -526,8 +526,8 @@ def test_answers_about_a_small_end_are_some_time_apart(monkeypatch: pytest.Monke
     """
     waited = list[float]()
     monkeypatch.setattr("time.sleep", waited.append)
-    assert believed(lambda: LogLimits(0, 7), 5, 10, 0.25) == LogLimits(0, 7)
+    assert ask_believable(lambda: LogLimits(0, 7), 5, 10, 0.25) == LogLimits(0, 7)
     assert waited == [0.25] * (TIMES - 1)
     waited.clear()
-    assert believed(lambda: LogLimits(6, 7), 5, 10, 0.25) == LogLimits(6, 7)
+    assert ask_believable(lambda: LogLimits(6, 7), 5, 10, 0.25) == LogLimits(6, 7)
     assert waited == []
