@@ -63,7 +63,9 @@ class Client:
 
     def errors_since(self, moment: float) -> list[tuple[float, KafkaError]]:
         """Errors of the clients since an instant of the monotonic clock, in order of time."""
-        return [(at, error) for at, error in self._errors.copy() if at >= moment]
+        return [
+            (error_time, error) for error_time, error in self._errors.copy() if error_time >= moment
+        ]
 
     def scrub(self, text: str) -> str:
         """Removes the secrets that a text of librdkafka might quote."""
@@ -74,7 +76,7 @@ class Clients:
     """The clients of one process, by their properties."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, Client] = {}  # the most recently used one is last
+        self._client_by_properties: dict[Key, Client] = {}  # the most recently used one is last
         self._lock = threading.Lock()
 
     def of(self, properties: Mapping[str, Value]) -> Client:
@@ -85,31 +87,38 @@ class Clients:
         """
         key = frozenset(properties.items())
         with self._lock:
-            found = self._kept.pop(key, None) or Client(properties)
-            self._kept[key] = found
-            left = [self._kept.pop(oldest) for oldest in list(self._kept)[:-MOST]]
-        del left  # closed after the lock is released: closing waits for threads
-        return found
+            client = self._client_by_properties.pop(key, None) or Client(properties)
+            self._client_by_properties[key] = client
+            evicted = [
+                self._client_by_properties.pop(oldest)
+                for oldest in list(self._client_by_properties)[:-MOST]
+            ]
+        del evicted  # closed after the lock is released: closing waits for threads
+        return client
 
     def drop(self, client: Client) -> None:
         """Drops a client, so that nobody gets it from now on; its users may go on."""
         with self._lock:
-            self._kept = {key: kept for key, kept in self._kept.items() if kept is not client}
+            self._client_by_properties = {
+                key: cached
+                for key, cached in self._client_by_properties.items()
+                if cached is not client
+            }
 
     def close(self) -> None:
         """Drops all clients."""
         with self._lock:
-            left, self._kept = self._kept, {}
-        left.clear()
+            dropped, self._client_by_properties = self._client_by_properties, {}
+        dropped.clear()
 
     def drop_after_fork(self) -> None:
         """Drops the parent's clients in the child of a fork, without destroying them.
 
         The lock is made anew: a thread that held it doesn't exist in the child.
         """
-        for client in self._kept.values():
+        for client in self._client_by_properties.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
-        self._kept, self._lock = {}, threading.Lock()
+        self._client_by_properties, self._lock = {}, threading.Lock()
 
 
 CLIENTS = Clients()
