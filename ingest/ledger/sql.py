@@ -68,19 +68,19 @@ class SqlLedger:
 
     def identity(self) -> str:
         with self._reading(ITSELF) as entries:
-            known = entries.get(IDENTITY, ONLY)
-        if known is None:
+            identity = entries.get(IDENTITY, ONLY)
+        if identity is None:
             with self.writing(ITSELF) as entries:
-                known = entries.put_if_absent(IDENTITY, ONLY, uuid.uuid4().hex)
-        return known
+                identity = entries.put_if_absent(IDENTITY, ONLY, uuid.uuid4().hex)
+        return identity
 
     def adopt_identity(self, identity: str) -> None:
         with self.writing(ITSELF) as entries:
-            mine = entries.put_if_absent(IDENTITY, ONLY, identity)
-            if mine != identity and entries.in_any_pipeline(BOUNDARY):
+            recorded = entries.put_if_absent(IDENTITY, ONLY, identity)
+            if recorded != identity and entries.in_any_pipeline(BOUNDARY):
                 raise IdentityError(
-                    f"The ledger {self.database.name} has id {mine} and holds boundaries; the table"
-                    f" is bound to ledger {identity}",
+                    f"The ledger {self.database.name} has id {recorded} and holds boundaries; the"
+                    f" table is bound to ledger {identity}",
                     "ledger",
                     "Set `state` to the ledger that the table was begun with; or to one that"
                     " doesn't exist yet, to rebuild it from the table's receipts.",
@@ -145,9 +145,13 @@ class SqlLedger:
             return []
         with self.writing(pipeline_id) as entries:
             return [
-                entries.get(BOUNDARY, one.label)
-                or entries.add(BOUNDARY, one.label, clamped(one, *_neighbours(entries, one.label)))
-                for one in sorted(boundaries, key=lambda one: sortable(one.label))
+                entries.get(BOUNDARY, boundary.label)
+                or entries.add(
+                    BOUNDARY,
+                    boundary.label,
+                    clamped(boundary, *_neighbours(entries, boundary.label)),
+                )
+                for boundary in sorted(boundaries, key=lambda one: sortable(one.label))
             ]
 
     def rebase(
@@ -244,9 +248,9 @@ class SqlLedger:
                 else p
                 for p in pins
             }
-            kept = recorded | now
-            if kept != recorded:
-                entries.put(PINS, key, tuple(kept.values()))
+            pins_by_lookup = recorded | now
+            if pins_by_lookup != recorded:
+                entries.put(PINS, key, tuple(pins_by_lookup.values()))
             return tuple(now.values())
 
     def record(
@@ -258,8 +262,8 @@ class SqlLedger:
         Then the sink has the second one, and so the newer copy replaces the older one.
         """
         with self.writing(receipt.window.pipeline) as entries:
-            known = entries.get(RECEIPT, receipt.window)
-            if known is None or also_older or known.generation <= receipt.generation:
+            recorded = entries.get(RECEIPT, receipt.window)
+            if recorded is None or also_older or recorded.generation <= receipt.generation:
                 raw = msgspec.Raw((written or to_json(receipt)).encode())
                 entries.put(RECEIPT_TEXT, receipt.window, raw)
             entries.remove(REFUSED, receipt.window)
