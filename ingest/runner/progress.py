@@ -99,14 +99,16 @@ class ReadProgress:
 
     @contextmanager
     def report_reads(
-        self, splits: Sequence[Split], what: str, tell: Callable[[Progress], None]
+        self, splits: Sequence[Split], activity: str, tell: Callable[[Progress], None]
     ) -> Iterator[None]:
         """Tells during the block how far the tasks have read; then removes their files.
 
-        `what`: what is done, as the beginning of a line.
+        `activity`: what is done, as the beginning of a line.
         """
         ended, began = threading.Event(), time.monotonic()
-        threading.Thread(target=self._watch, args=(splits, what, tell, ended), daemon=True).start()
+        threading.Thread(
+            target=self._watch, args=(splits, activity, tell, ended), daemon=True
+        ).start()
         try:
             yield
         finally:

@@ -332,7 +332,9 @@ def _begin(
     latest_commits = dict(zip(windows, pipeline.sink.looks(windows), strict=True))
     if not any(latest_commits.values()):
         refuse_empty_table(pipeline)
-    present_windows = [window for window, commit in latest_commits.items() if commit is not None]
+    present_windows = [
+        window for window, latest_commit in latest_commits.items() if latest_commit is not None
+    ]
     several = pipeline.sink.capabilities.atomic == "table"
     complete_windows = pipeline.sink.committed(present_windows) if several else present_windows
     generations = {
@@ -346,15 +348,15 @@ def _begin(
         for window in windows
     }
     committed = {
-        w: commit
-        for w, commit in latest_commits.items()
-        if commit is not None and commit.receipt.generation >= generations[w]
+        w: latest_commit
+        for w, latest_commit in latest_commits.items()
+        if latest_commit is not None and latest_commit.receipt.generation >= generations[w]
     }
     uncommitted_windows = [window for window in windows if window not in committed]
-    for before in filter(
+    for replaced_commit in filter(
         None, (latest_commits[window] for window in uncommitted_windows if not request.accept_fewer)
     ):
-        refuse_undoing(before.receipt)
+        refuse_undoing(replaced_commit.receipt)
     if not uncommitted_windows:
         return committed, []
     for window in (
@@ -519,7 +521,11 @@ def freeze_plans(
         )
     }
     crash_point("plan.after")
-    planned = {w: commit.receipt.plan for w, commit in latest_commits.items() if commit is not None}
+    planned = {
+        w: latest_commit.receipt.plan
+        for w, latest_commit in latest_commits.items()
+        if latest_commit is not None
+    }
     planned |= {
         w: _as_specified(pipeline, plan) for w, plan in plan_by_window.items() if plan is not None
     }
