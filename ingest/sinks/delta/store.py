@@ -90,7 +90,7 @@ class DeltaStore:
         self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
         self.staged = StagedFiles(self.place, (DATA_FOLDER,), StagedFile, self.files)
         self.pages = PageFiles(self.place)
-        self._kept: tuple[DeltaState, Sequence[object]] | None = None
+        self._last_look: tuple[DeltaState, Sequence[object]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
 
     @cached_property
@@ -134,13 +134,13 @@ class DeltaStore:
     @contextmanager
     def reading(self) -> Iterator[DeltaState | None]:
         """The state of the last look, if the log hasn't grown since; else the newest one."""
-        kept, self._kept = self._kept, None
-        if kept is None or self._end(kept[0].version) != kept[1]:
+        last_look, self._last_look = self._last_look, None
+        if last_look is None or self._end(last_look[0].version) != last_look[1]:
             state = self._loaded()
-            kept = None if state is None else (state, self._end(state.version))
-        if kept is not None and kept[1][0] is not None and kept[1][1] is None:
-            self._kept = kept
-        yield None if kept is None else kept[0]
+            last_look = None if state is None else (state, self._end(state.version))
+        if last_look is not None and last_look[1][0] is not None and last_look[1][1] is None:
+            self._last_look = last_look
+        yield None if last_look is None else last_look[0]
 
     @contextmanager
     def writing(self) -> Iterator[DeltaState | None]:
@@ -163,14 +163,14 @@ class DeltaStore:
         table = tables.load(self.place)
         if table is not None:
             return DeltaState(self, table)
-        left = self.files.folders("_windrow")
-        if "log" in left:  # of kind files, whose data a sweep would remove
+        folder_names = self.files.folders("_windrow")
+        if "log" in folder_names:  # of kind files, whose data a sweep would remove
             raise self.files.other_kind_error()
-        if left:
+        if folder_names:
             # 1. this look finds no table  2. another run makes it  3. this one sees its folders
-            made = tables.load(self.place)
-            if made is not None:
-                return DeltaState(self, made)
+            new_table = tables.load(self.place)
+            if new_table is not None:
+                return DeltaState(self, new_table)
             files = f"{DATA_FOLDER} and _windrow"
             raise self.files.log_gone_error(tables.LOG, tables.LOG, files)
         return None
@@ -223,11 +223,11 @@ class DeltaState(PagedState):
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         store = self._store
-        by = partial(evolution_of, self._table.schema(), columns)
-        become = by(store.evolve)
+        evolution_by = partial(evolution_of, self._table.schema(), columns)
+        become = evolution_by(store.evolve)
         rewrites = store.primary_key is not None or become.widens_table
         refuse_unsupported(store.place, self._table, rewrites=rewrites)
-        changes = allowed_changes(store.place, store.evolve, by)
+        changes = allowed_changes(store.place, store.evolve, evolution_by)
         if store.primary_key is not None:
             self.refuse_append_only("windows of a table with a primary key")
         elif become.widens_table:
@@ -243,11 +243,11 @@ class DeltaState(PagedState):
     ) -> Iterator[pa.RecordBatch]:
         tables.refuse_unreadable_rows(self._store.place, self._table)
         column, by_window = self._store.metadata["window"], self._store.primary_key is None
-        wanted = None if names is None else list(names)
+        column_names = None if names is None else list(names)
         for file in tables.data_files(self._table):
             if by_window and window is not None and file.part != window.key:
                 continue
-            for batch in read_batches(self._store.files, file.path, wanted):
+            for batch in read_batches(self._store.files, file.path, column_names):
                 if by_window:
                     yield batch.append_column(column, pa.repeat(file.part, batch.num_rows))
                 elif window is None:
@@ -257,7 +257,9 @@ class DeltaState(PagedState):
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
         needed = tables.needed(self._table)
-        return {path: at for path, at in old.items() if path not in needed}
+        return {
+            path: modified_millis for path, modified_millis in old.items() if path not in needed
+        }
 
     # ---------------------------------------------- of a table with a primary key (`KeyedAudit`)
 
@@ -295,16 +297,16 @@ class DeltaState(PagedState):
                 receipt, writing = self._merged(
                     receipt, self._store.staged.named(change.staged), become
                 )
-            gone = any(isinstance(action, RemoveAction) for action in writing.actions)
-            self.refuse_append_only("this commit", None if gone else writing.parts)
+            removes_files = any(isinstance(action, RemoveAction) for action in writing.actions)
+            self.refuse_append_only("this commit", None if removes_files else writing.parts)
         page = self.put_page(receipt, change.notes, self.version + 1)
         note = _note(receipt) if receipt is not None else ", ".join(change.notes)
 
-        answer = tables.failed(
+        reply = tables.failed(
             lambda: tables.write(store.files, self._table, writing, page, note),
             local=store.files.is_local,
         )
-        return answer or Written(self.version + 1, receipt)
+        return reply or Written(self.version + 1, receipt)
 
     def _appended(self, change: TableChange, key: str, become: Evolution) -> Writing:
         """Adds staged files as they are, or rewritten with the table's wider columns.
@@ -344,14 +346,14 @@ class DeltaState(PagedState):
         """Returns whether the window has exactly the rows already that a replacement brings."""
         assert receipt is not None  # dead letters replace none
         rows, column = 0, self._store.metadata["window"]
-        left = sum(int(split.checksums.rows, 16) for split in receipt.splits)
+        difference = sum(int(split.checksums.rows, 16) for split in receipt.splits)
         try:
             for batch in self.scan(receipt.window):
                 rows += batch.num_rows
-                left -= checksum(batch, leave_out=(column,))
+                difference -= checksum(batch, leave_out=(column,))
         except (RefusedError, UnreachableError):
             return False  # they are what is to be replaced
-        return rows == receipt.counts.rows and left % 2**64 == 0
+        return rows == receipt.counts.rows and difference % 2**64 == 0
 
     def _merged(
         self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution
@@ -359,7 +361,7 @@ class DeltaState(PagedState):
         """Merges changes into exactly this version of the table."""
         from windrow.ingest.sinks.delta.merge import MergeLayout, Rewrites, merge  # polars
 
-        store, own = self._store, receipt.window.key
+        store, window_key = self._store, receipt.window.key
         assert store.primary_key is not None
         tables.refuse_hidden_rows(store.place, self._table)
         rewrites: Rewrites = (
@@ -368,9 +370,9 @@ class DeltaState(PagedState):
         layout = MergeLayout(
             store.primary_key, store.metadata, in_files(become.columns, BUCKET), rewrites
         )
-        held = committed_by_key(self, [key for key in self.committed() if key >= own])
-        older = held.pop(own, None)
-        later = [held[key].receipt for key in sorted(held)]
+        committed = committed_by_key(self, [key for key in self.committed() if key >= window_key])
+        older = committed.pop(window_key, None)
+        later = [committed[key].receipt for key in sorted(committed)]
         merged, actions = merge(
             store.files,
             self._table,
