@@ -50,8 +50,8 @@ def _of_file(
 ) -> Iterator[pa.RecordBatch]:
     """Reads a file with its own columns: later ones aren't in the checksums of its rows."""
     folder, _, name = location.rpartition("/")
-    place = IcebergPlace(folder, lambda: storage_properties(table))
-    with explain_file_errors(location), place.filesystem().open_input_file(name) as source:
+    data_folder = IcebergPlace(folder, lambda: storage_properties(table))
+    with explain_file_errors(location), data_folder.filesystem().open_input_file(name) as source:
         file_schema = pq.read_schema(source)
     names = {field.name: _name(table, field) for field in file_schema}
     if len(set(names.values())) < len(file_schema) or not set(columns or ()) <= set(names.values()):
@@ -78,7 +78,7 @@ def _of_file(
             " again. Add it to the table again, then replay the window.",
         )
     chosen = [column for column in file_schema.names if columns is None or names[column] in columns]
-    for batch in read_batches(place, name, chosen):
+    for batch in read_batches(data_folder, name, chosen):
         yield batch.rename_columns([names[column] for column in batch.schema.names])
 
 

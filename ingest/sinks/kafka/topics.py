@@ -102,15 +102,15 @@ class LogSeen(msgspec.Struct, frozen=True):
     start: int
     end: int
 
-    def goes_on(self, before: LogSeen | None) -> bool:
+    def goes_on(self, earlier: LogSeen | None) -> bool:
         """Returns whether the records that were read before are still in the log.
 
         A log loses its last records only when its leader changes.
         """
-        return before is not None and (self.topic_id, self.epoch, self.start) == (
-            before.topic_id,
-            before.epoch,
-            before.start,
+        return earlier is not None and (self.topic_id, self.epoch, self.start) == (
+            earlier.topic_id,
+            earlier.epoch,
+            earlier.start,
         )
 
 
@@ -171,10 +171,10 @@ class SinkTopics:
         self._refuse_missing(described)
         return {
             name: Topic(
-                len(found.partitions),
+                len(description.partitions),
                 _number(config[name], "max.message.bytes", _MAX_MESSAGE_BYTES),
             )
-            for name, found in described.items()
+            for name, description in described.items()
         }
 
     def control(self, *, wait: bool) -> LogSeen | None:
@@ -209,14 +209,17 @@ class SinkTopics:
 
     def _limits(self, questions: Questions) -> list[Any]:
         """Asks for the control topic's end, open transactions included, and its first offset."""
-        at, level = ck.TopicPartition(self._control_name, 0), ck.IsolationLevel.READ_UNCOMMITTED
-        asked = [
+        topic_partition, level = (
+            ck.TopicPartition(self._control_name, 0),
+            ck.IsolationLevel.READ_UNCOMMITTED,
+        )
+        futures = [
             questions.admin.list_offsets(
-                {at: spec}, isolation_level=level, request_timeout=questions.seconds
-            )[at]
+                {topic_partition: spec}, isolation_level=level, request_timeout=questions.seconds
+            )[topic_partition]
             for spec in (_Spec.latest(), _Spec.earliest())
         ]
-        return [questions.result(future) for future in asked]
+        return [questions.result(future) for future in futures]
 
     def ends(self, names: Iterable[str] = ()) -> dict[tuple[str, int], LogEnd]:
         """Asks for the ends of the logs of topics, the targets if none are named.
@@ -225,7 +228,7 @@ class SinkTopics:
         """
         questions, ids = self._ids(names)
         ends = log_ends(questions, list(ids), ck.IsolationLevel.READ_UNCOMMITTED)
-        return {at: LogEnd(ids[at], end) for at, end in ends.items()}
+        return {log_key: LogEnd(ids[log_key], end) for log_key, end in ends.items()}
 
     def readable(self, names: Iterable[str] = ()) -> dict[tuple[str, int], Readable]:
         """Asks for what can be read of topics, the targets if none are named.
@@ -235,17 +238,19 @@ class SinkTopics:
         questions, ids = self._ids(names)
         starts = log_ends(questions, list(ids), ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
         stable = log_ends(questions, list(ids), ck.IsolationLevel.READ_COMMITTED)
-        return {at: Readable(starts[at], stable[at], ids[at]) for at in ids}
+        return {
+            log_key: Readable(starts[log_key], stable[log_key], ids[log_key]) for log_key in ids
+        }
 
     def _ids(self, names: Iterable[str]) -> tuple[Questions, dict[tuple[str, int], str]]:
         """Asks for the topic-partitions of topics, each with its topic's id."""
         questions = self._questions()
         described = self._described(questions, sorted(names) or self._names)
         return questions, {
-            (name, partition.id): _id_of(found)
-            for name, found in described.items()
-            if not self._is_missing(name, found)
-            for partition in found.partitions
+            (name, partition.id): _id_of(description)
+            for name, description in described.items()
+            if not self._is_missing(name, description)
+            for partition in description.partitions
         }
 
     def gone(self, spans: Collection[OffsetSpan]) -> dict[OffsetSpan, str]:
@@ -263,9 +268,9 @@ class SinkTopics:
 
         suspects = confirmed(lacking(spans), lacking, time.sleep)
         return {
-            span: f"{span.topic}[{span.partition}] {why}, and the window's messages were at"
+            span: f"{span.topic}[{span.partition}] {reason}, and the window's messages were at"
             f" {span.first} to {span.last}"
-            for span, why in suspects.items()
+            for span, reason in suspects.items()
         }
 
     def error_for(self, topic: str, error: KafkaError) -> SpecError | UnreachableError:
@@ -338,15 +343,15 @@ class SinkTopics:
         if not isinstance(control, KafkaException):
             existing[self._control_name] = control
         settings = self._configured(questions, list(existing))
-        wrong = [*_missing_rights(existing)]
+        problems = [*_missing_rights(existing)]
         if delivery == "exactly-once":
-            wrong += self._broker_mistakes(questions, timeout)
+            problems += self._broker_mistakes(questions, timeout)
         if self._control_name in existing:
-            wrong += _control_mistakes(self._control_name, control, settings[self._control_name])
-        if wrong:
+            problems += _control_mistakes(self._control_name, control, settings[self._control_name])
+        if problems:
             raise SpecError(
                 f"The sink on {self._servers} can't be written {_GUARANTEES[delivery]}:"
-                f" {'; '.join(wrong)}",
+                f" {'; '.join(problems)}",
                 "setup",
                 "Change that, then run again.",
             )
@@ -400,8 +405,8 @@ class SinkTopics:
             )
 
     def _refuse_missing(self, described: Mapping[str, Any]) -> None:
-        for name, found in described.items():
-            if self._is_missing(name, found):
+        for name, description in described.items():
+            if self._is_missing(name, description):
                 raise SpecError(
                     f"There is no topic {name} on {self._servers}",
                     "setup",
@@ -409,16 +414,16 @@ class SinkTopics:
                     " sink.topic: windrow doesn't create it.",
                 )
 
-    def _is_missing(self, name: str, found: Any) -> bool:
+    def _is_missing(self, name: str, description: Any) -> bool:
         """Returns whether a topic doesn't exist, by its description or the error in its place.
 
         Raises:
             SpecError: this client may not see it.
         """
-        if not isinstance(found, KafkaException):
+        if not isinstance(description, KafkaException):
             return False
-        if found.args[0].code() not in UNKNOWN:
-            raise self._questions().error_for(f"the topic {name}", name, found.args[0])
+        if description.args[0].code() not in UNKNOWN:
+            raise self._questions().error_for(f"the topic {name}", name, description.args[0])
         return True
 
     def _create(self, questions: Questions, new: NewTopic) -> None:
@@ -436,8 +441,10 @@ class SinkTopics:
         Raises:
             KafkaException: it has none yet; the question is asked again then.
         """
-        (found,) = questions.topics([self._control_name]).values()
-        if isinstance(found, KafkaException) or any(p.leader is None for p in found.partitions):
+        (description,) = questions.topics([self._control_name]).values()
+        if isinstance(description, KafkaException) or any(
+            p.leader is None for p in description.partitions
+        ):
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
     def _described(
@@ -465,23 +472,23 @@ def _lacking(
 
     That the first messages of a log are deleted, as retention does, is no such reason.
     """
-    found = dict[OffsetSpan, str]()
+    reason_by_span = dict[OffsetSpan, str]()
     for span in spans:
         log = ends.get((span.topic, span.partition))
         if log is None:
-            found[span] = "doesn't exist any more"
+            reason_by_span[span] = "doesn't exist any more"
         elif "" not in {span.topic_id, log.topic_id} and span.topic_id != log.topic_id:
-            found[span] = "was deleted and made again"
+            reason_by_span[span] = "was deleted and made again"
         elif log.end <= span.last:
-            found[span] = (
+            reason_by_span[span] = (
                 f"ends at {log.end}: the topic was deleted and made again, or lost its end"
             )
-    return found
+    return reason_by_span
 
 
 def log_ends(
     questions: Questions,
-    asked: Sequence[tuple[str, int]],
+    topic_partitions: Sequence[tuple[str, int]],
     level: ck.IsolationLevel,
     spec: Any = _LATEST,
 ) -> dict[tuple[str, int], int]:
@@ -489,9 +496,9 @@ def log_ends(
 
     `level`: the isolation level of the readers that it is for.
     """
-    if not asked:
+    if not topic_partitions:
         return {}
-    latest = {ck.TopicPartition(*tp): spec for tp in asked}
+    latest = {ck.TopicPartition(*tp): spec for tp in topic_partitions}
 
     def listed() -> dict[tuple[str, int], int]:
         futures = questions.admin.list_offsets(
@@ -503,7 +510,7 @@ def log_ends(
         }
 
     return questions.ask(
-        f"the ends of {', '.join(sorted({topic for topic, _ in asked}))}", None, listed
+        f"the ends of {', '.join(sorted({topic for topic, _ in topic_partitions}))}", None, listed
     )
 
 
@@ -513,37 +520,37 @@ def broker_settings(questions: Questions) -> Mapping[str, Any]:
         questions.admin.describe_cluster(request_timeout=questions.seconds)
     )
     resource = ConfigResource(ResourceType.BROKER, str(described.controller.id))
-    (found,) = questions.admin.describe_configs(
+    (future,) = questions.admin.describe_configs(
         [resource], request_timeout=questions.seconds
     ).values()
-    settings: Mapping[str, Any] = questions.result(found)
+    settings: Mapping[str, Any] = questions.result(future)
     return settings
 
 
-def _id_of(found: Any) -> str:
+def _id_of(description: Any) -> str:
     """Returns a topic's id, or "" where the cluster has none."""
-    return "" if str(found.topic_id) in {"None", NO_TOPIC_ID} else str(found.topic_id)
+    return "" if str(description.topic_id) in {"None", NO_TOPIC_ID} else str(description.topic_id)
 
 
 def _number(config: Any, name: str, otherwise: int) -> int:
     """Returns a setting that is a number; `otherwise` if this client may not see it."""
-    found = None if isinstance(config, KafkaException) else config.get(name)
-    return otherwise if found is None else int(found.value)
+    setting = None if isinstance(config, KafkaException) else config.get(name)
+    return otherwise if setting is None else int(setting.value)
 
 
 def _missing_rights(topics: Mapping[str, Any]) -> Iterator[str]:
-    for name, found in topics.items():
+    for name, description in topics.items():
         if (
-            found.authorized_operations is not None
-            and AclOperation.WRITE not in found.authorized_operations
+            description.authorized_operations is not None
+            and AclOperation.WRITE not in description.authorized_operations
         ):
             yield f"this client may not write to {name}: grant it Write"
 
 
-def _control_mistakes(name: str, found: Any, config: Any) -> Iterator[str]:
-    if len(found.partitions) != 1:
+def _control_mistakes(name: str, description: Any, config: Any) -> Iterator[str]:
+    if len(description.partitions) != 1:
         yield (
-            f"the control topic {name} has {counted(len(found.partitions), 'partition')}: it"
+            f"the control topic {name} has {counted(len(description.partitions), 'partition')}: it"
             f" must have one"
         )
     policy = _policy(config)
