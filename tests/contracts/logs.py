@@ -78,7 +78,7 @@ class Cluster(Protocol):
     def delete_before(self, tp: TopicPartition, offset: int) -> None:
         """The log starts at the offset when this returns."""
 
-    def compact(self, tp: TopicPartition, left: Sequence[int]) -> None:
+    def compact(self, tp: TopicPartition, remaining: Sequence[int]) -> None:
         """Of the visible messages the log has exactly these offsets left when this returns."""
 
     def add_partitions(self, topic: str, total: int) -> None:
@@ -215,12 +215,12 @@ class MemoryCluster:
         compacted = config.get("cleanup.policy") == "compact"
         retention = int(config.get("retention.ms", "-1"))
         name = f"topic-{self.names}"
-        kept = None if retention < 0 or compacted else retention
+        topic_retention = None if retention < 0 or compacted else retention
         return self.broker.create_topic(
             name,
             partitions,
             compacted=compacted,
-            retention_ms=kept,
+            retention_ms=topic_retention,
             append_time=append_time,
             delete_retention_ms=int(config.get("delete.retention.ms", DAY)) if compacted else None,
         ).topic
@@ -247,7 +247,7 @@ class MemoryCluster:
     def delete_before(self, tp: TopicPartition, offset: int) -> None:
         self.broker.delete_records(tp, offset)
 
-    def compact(self, tp: TopicPartition, left: Sequence[int]) -> None:
+    def compact(self, tp: TopicPartition, remaining: Sequence[int]) -> None:
         self.broker.compact(tp)
 
     def add_partitions(self, topic: str, total: int) -> None:
