@@ -131,13 +131,13 @@ def batch_missing(s: State) -> None:
     """A micro-batch lies between two others, and isn't there."""
     first, second = s.receipts[:2]
     for i, (batch_receipt, number) in enumerate([(first, 0), (second, 2)]):
-        asked = Window("orders", number, number + 1)
+        numbered_window = Window("orders", number, number + 1)
         ends = [
             msgspec.structs.replace(b, label=n)
             for b, n in ((batch_receipt.plan.start, number), (batch_receipt.plan.stop, number + 1))
         ]
         numbered = msgspec.structs.replace(
-            batch_receipt.plan, window=asked, start=ends[0], stop=ends[1]
+            batch_receipt.plan, window=numbered_window, start=ends[0], stop=ends[1]
         )
         s.receipts[i] = msgspec.structs.replace(
             batch_receipt, plan=numbered, digest=numbered.digest

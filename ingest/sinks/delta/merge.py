@@ -293,10 +293,10 @@ class Merging:
         for tombstones in self._later:
             keys = tombstones.keys(bucket)
             if keys is not None:
-                too_late[self._joined(keys, changes)[1]] = True
+                too_late[self._join_by_key(keys, changes)[1]] = True
         own_tombstones = self.own_tombstones(bucket)
         if own_tombstones is not None:
-            deleted, changed = self._joined(own_tombstones, changes)
+            deleted, changed = self._join_by_key(own_tombstones, changes)
             too_late[changed[~self.follows(changes, changed, own_tombstones, deleted)]] = True
         return too_late
 
@@ -322,14 +322,14 @@ class Merging:
         deleted_keys = [stays.filter(stays[DELETED]).select(columns)]
         if own_tombstones is not None:
             replaced = np.zeros(own_tombstones.num_rows, np.bool_)
-            replaced[self._joined(own_tombstones, stays)[0]] = True
+            replaced[self._join_by_key(own_tombstones, stays)[0]] = True
             deleted_keys.append(own_tombstones.filter(pa.array(~replaced)).select(columns))
         kinds = pa.schema([self._layout.in_file.field(name) for name in columns])
         self._tombstones.add(
             bucket, pa.concat_tables([table.cast(kinds) for table in deleted_keys])
         )
 
-    def _joined(
+    def _join_by_key(
         self, rows: pa.Table, changes: pa.Table
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Joins rows and changes by their keys; returns the positions of both."""
@@ -363,7 +363,7 @@ class Merging:
                 *keeps,
             ],
         )
-        rows, changed = self._joined(batch, changes)
+        rows, changed = self._join_by_key(batch, changes)
         own_rows = self._is_own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
         wins = self.wins(batch, changes, rows, changed)
         too_late[changed[~wins]] = True
@@ -437,14 +437,14 @@ class Merging:
         if keys is None:
             return
         known_keys = np.zeros(keys.num_rows, np.bool_)
-        known_keys[self._joined(changes, keys)[1]] = True
+        known_keys[self._join_by_key(changes, keys)[1]] = True
         for tombstones in self._later:
             others = tombstones.keys(bucket)
             if others is not None:
-                known_keys[self._joined(others, keys)[1]] = True
+                known_keys[self._join_by_key(others, keys)[1]] = True
         for file in files:
             known_keys[
-                self._joined(self._columns(file, list(self._layout.key.columns)), keys)[1]
+                self._join_by_key(self._columns(file, list(self._layout.key.columns)), keys)[1]
             ] = True
         self._missing_keys += int(np.count_nonzero(~known_keys))
 

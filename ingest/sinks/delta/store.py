@@ -136,7 +136,7 @@ class DeltaStore:
         """The state of the last look, if the log hasn't grown since; else the newest one."""
         last_look, self._last_look = self._last_look, None
         if last_look is None or self._end(last_look[0].version) != last_look[1]:
-            state = self._loaded()
+            state = self._load()
             last_look = None if state is None else (state, self._end(state.version))
         if last_look is not None and last_look[1][0] is not None and last_look[1][1] is None:
             self._last_look = last_look
@@ -145,7 +145,7 @@ class DeltaStore:
     @contextmanager
     def writing(self) -> Iterator[DeltaState | None]:
         """The newest state, always loaded: the log behind a kept one may be cleaned up."""
-        state = self._loaded()
+        state = self._load()
         if state is not None:
             refuse_unfinished(self.place, self.files, state.version)
         yield state
@@ -159,7 +159,7 @@ class DeltaStore:
             self._wide = receipt, WideFiles(self.files, receipt, self.metadata)
         return self._wide[1]
 
-    def _loaded(self) -> DeltaState | None:
+    def _load(self) -> DeltaState | None:
         table = tables.load(self.place)
         if table is not None:
             return DeltaState(self, table)
@@ -292,9 +292,9 @@ class DeltaState(PagedState):
             become = create.evolved(store.place, self._table, columns, store.evolve)
             refuse_unsupported(store.place, self._table, rewrites=keyed or become.widens_table)
             if store.primary_key is None:
-                writing = self._appended(change, change.window.key, become)
+                writing = self._append(change, change.window.key, become)
             elif receipt is not None:
-                receipt, writing = self._merged(
+                receipt, writing = self._merge(
                     receipt, self._store.staged.named(change.staged), become
                 )
             removes_files = any(isinstance(action, RemoveAction) for action in writing.actions)
@@ -308,7 +308,7 @@ class DeltaState(PagedState):
         )
         return reply or Written(self.version + 1, receipt)
 
-    def _appended(self, change: TableChange, key: str, become: Evolution) -> Writing:
+    def _append(self, change: TableChange, key: str, become: Evolution) -> Writing:
         """Adds staged files as they are, or rewritten with the table's wider columns.
 
         Where the table's columns become wider, all of its files are rewritten too.
@@ -355,7 +355,7 @@ class DeltaState(PagedState):
             return False  # they are what is to be replaced
         return rows == receipt.counts.rows and difference % 2**64 == 0
 
-    def _merged(
+    def _merge(
         self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution
     ) -> tuple[Receipt, Writing]:
         """Merges changes into exactly this version of the table."""
@@ -382,7 +382,7 @@ class DeltaState(PagedState):
             later,
             None if older is None else older.receipt,
         )
-        return msgspec.structs.replace(receipt, merged=merged), _renewing(
+        return msgspec.structs.replace(receipt, merged=merged), _to_writing(
             actions, become, self._table.schema()
         )
 
@@ -399,7 +399,7 @@ class DeltaSink(WindowTable):
                 state.refuse_append_only(f"a replay of {', '.join(replaced)}", replaced)
 
 
-def _renewing(actions: list[Action], become: Evolution, table: Schema) -> Writing:
+def _to_writing(actions: list[Action], become: Evolution, table: Schema) -> Writing:
     """Turns the actions of a merge into a commit.
 
     deltalake adds columns only together with a removal, so where columns change, each bucket that

@@ -255,7 +255,7 @@ _HARMLESS = frozenset(
 """Features of the protocol that don't change which rows of its files a table has."""
 
 
-def _hiding(table: DeltaTable) -> str:
+def _hiding_features(table: DeltaTable) -> str:
     """Features that hide rows or columns of the table's files, of old protocols, too."""
     features = set(table.protocol().reader_features or ()) - _HARMLESS
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
@@ -269,7 +269,7 @@ def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
     Raises:
         SchemaChangedError: the table has such a feature.
     """
-    features = _hiding(table)
+    features = _hiding_features(table)
     if features:
         raise SchemaChangedError(
             f"the table {uri} has the features {features}: its files alone don't tell which rows it"
@@ -286,7 +286,7 @@ def refuse_unreadable_rows(uri: str, table: DeltaTable) -> None:
     Raises:
         UnreachableError: the table has such a feature.
     """
-    features = _hiding(table)
+    features = _hiding_features(table)
     if features:
         raise UnreachableError(
             f"the rows of the table {uri} can't be read: it has the features {features}",

@@ -217,7 +217,7 @@ def read_file(folder: Place, path: str, schema: pa.Schema) -> Iterator[pa.Record
         return
     with (
         explain_file_errors(path),
-        _texts_explained(path),
+        _explain_text_errors(path),
         folder.filesystem().open_input_stream(path) as source,
     ):
         jsonl = ".jsonl" in path.rpartition("/")[2]
@@ -227,7 +227,7 @@ def read_file(folder: Place, path: str, schema: pa.Schema) -> Iterator[pa.Record
 
 
 @contextmanager
-def _texts_explained(path: str) -> Iterator[None]:
+def _explain_text_errors(path: str) -> Iterator[None]:
     """Replaces errors of parsers, which quote values, by one without values."""
     try:
         yield

@@ -130,11 +130,11 @@ class FilesStore:
         refuse_unwritable(self.place)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        entry = self.look() or self._begun(columns, owner)
+        entry = self.look() or self._begin_log(columns, owner)
         # An object store that ignores the condition would accept the newest manifest again.
         self.puts.check(path_of(entry.number), entry.content)
 
-    def _begun(self, columns: pa.Schema, owner: TableOwner) -> Entry:
+    def _begin_log(self, columns: pa.Schema, owner: TableOwner) -> Entry:
         """Creates the first manifest, unless another process was first."""
         schema = columns.serialize().to_pybytes()
         first = encode(Manifest(FORM, "", owner, self.written.format, schema))

@@ -62,7 +62,7 @@ def opened(catalog_table: CatalogTable) -> Catalog:
             package isn't installed.
         UnreachableError: the catalog doesn't answer.
     """
-    return _opened(
+    return _open_catalog(
         catalog_table.catalog, tuple(revealed(catalog_table.properties).items()), os.getpid()
     )
 
@@ -118,7 +118,7 @@ def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
 
 
 @lru_cache(maxsize=16)
-def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -> Catalog:
+def _open_catalog(name: str, properties: tuple[tuple[str, str], ...], _process: int) -> Catalog:
     values = dict(properties)
     where = without_secrets(values.get("uri", "")) or f"by the name {name}"
 

@@ -234,7 +234,7 @@ def schema_after(table: Schema, last_id: int, become: Evolution) -> Schema:
         return table
     table_columns, ids = become.table, count(last_id + 1)
     fields = [
-        f if become.columns.field(f.name) == table_columns.field(f.name) else _widened(f, become)
+        f if become.columns.field(f.name) == table_columns.field(f.name) else _widen(f, become)
         for f in table.fields
     ]
     more = [
@@ -265,7 +265,7 @@ def _is_known(field: NestedField) -> bool:
     return True
 
 
-def _widened(field: NestedField, become: Evolution) -> NestedField:
+def _widen(field: NestedField, become: Evolution) -> NestedField:
     """The field with its wider type. Nested types never change, so their field ids stay."""
     column = become.columns.field(field.name)
     kind = field.field_type if pa.types.is_nested(column.type) else _type(column.type, lambda: 0)

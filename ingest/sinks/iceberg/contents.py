@@ -32,12 +32,12 @@ def read_files(
     for task in tasks:
         if task.delete_files:
             with explain_file_errors(task.file.file_path):
-                yield from _what_is_left(table, task, columns)
+                yield from _remaining_rows(table, task, columns)
         else:
-            yield from _of_file(table, task.file.file_path, columns)
+            yield from _rows_of_file(table, task.file.file_path, columns)
 
 
-def _what_is_left(
+def _remaining_rows(
     table: Table, task: FileScanTask, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
     about = table.metadata
@@ -45,7 +45,7 @@ def _what_is_left(
     return ArrowScan(about, table.io, schema, AlwaysTrue()).to_record_batches([task])
 
 
-def _of_file(
+def _rows_of_file(
     table: Table, location: str, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
     """Reads a file with its own columns: later ones aren't in the checksums of its rows."""

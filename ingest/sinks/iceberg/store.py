@@ -311,10 +311,10 @@ class IcebergState(PagedState):
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
         """Those that no snapshot names, on any branch or tag."""
-        named = self._named() if old else frozenset()
+        named = self._paths_in_snapshots() if old else frozenset()
         return {path: modified_millis for path, modified_millis in old.items() if path not in named}
 
-    def _named(self) -> frozenset[str]:
+    def _paths_in_snapshots(self) -> frozenset[str]:
         table, begin = self.table, f"{_location(self.table)}/"
         manifest_by_path: dict[str, ManifestFile] = {}
         try:
@@ -342,7 +342,7 @@ class IcebergState(PagedState):
     def put(self, change: TableChange) -> Answer:
         catalog_table = self._store.at
         try:
-            ready = self._prepared(change)
+            ready = self._prepare(change)
         except (UnreachableError, RefusedError):
             raise
         except Exception as error:
@@ -361,10 +361,10 @@ class IcebergState(PagedState):
             return Unanswered.by_storage(cause, is_local=is_local)
         return Written(ready.snapshot)
 
-    def _prepared(self, change: TableChange) -> Prepared:
+    def _prepare(self, change: TableChange) -> Prepared:
         key = "" if change.window is None else change.window.key
         files = self.staged.named(change.staged)
-        removed = self._only_of(key) if change.replaces else []
+        removed = self._own_files(key) if change.replaces else []
         ready = Prepared(self.table)
         if change.columns is None:
             ready.become(None)
@@ -373,7 +373,7 @@ class IcebergState(PagedState):
             become = evolved(store.place, self.table, change.columns, store.evolve, files)
             ready.become(new_schema(self.table, become) if become.changes else None)
         added = [data_file(self.table, file, key) for file in files]
-        summary = _for_people(change.receipt)
+        summary = _describe_location(change.receipt)
 
         def page(snapshot: int) -> str:
             return self.put_page(change.receipt, change.notes, snapshot)
@@ -381,7 +381,7 @@ class IcebergState(PagedState):
         ready.change(added, removed, summary, page)
         return ready
 
-    def _only_of(self, key: str) -> list[DataFile]:
+    def _own_files(self, key: str) -> list[DataFile]:
         """Files of a window, to be removed as a whole.
 
         Raises:
@@ -406,7 +406,7 @@ def _location(table: Table) -> str:
     return table.metadata.location.rstrip("/")
 
 
-def _for_people(receipt: Receipt | None) -> dict[str, str]:
+def _describe_location(receipt: Receipt | None) -> dict[str, str]:
     """A commit's entry in the table's history, for people.
 
     It is short, because Iceberg writes it again with each later commit.

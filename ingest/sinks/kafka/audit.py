@@ -111,7 +111,7 @@ class KafkaAudit:
                 "check",
                 "Compare the checksums of messages.",
             )
-        return (self._rows(batch, window) for batch in _batched(self.messages(window)))
+        return (self._rows(batch, window) for batch in _batches(self.messages(window)))
 
     def published(self, window: Window) -> PublishedRows | None:
         """Checksums of messages, without their times, which the topic may set."""
@@ -125,7 +125,7 @@ class KafkaAudit:
             for s in splits
         }
         return PublishedRows(
-            noted, (self._hashed(batch, window) for batch in _batched(self.messages(window)))
+            noted, (self._hash_messages(batch, window) for batch in _batches(self.messages(window)))
         )
 
     def unfinished(self) -> Mapping[str, Sequence[Split]]:
@@ -217,8 +217,8 @@ class KafkaAudit:
             ranges[s.topic, s.partition].append((s.start, s.stop, n))
         for (topic, partition), log in self._table.topics.readable().items():
             span = OffsetSpan(topic, partition, log.start, log.stable - 1, log.topic_id)
-            for batch in _batched(self._of_window(span, receipt.window)):
-                hashed = self._hashed(batch, receipt.window)["hash"].to_pylist()
+            for batch in _batches(self._read_window(span, receipt.window)):
+                hashed = self._hash_messages(batch, receipt.window)["hash"].to_pylist()
                 for (origin, _, message), row in zip(batch, hashed, strict=True):
                     split_ranges = ranges[origin.topic, origin.partition]
                     n = next(
@@ -271,7 +271,7 @@ class KafkaAudit:
             if n in expected_rows
         )
 
-    def _hashed(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
+    def _hash_messages(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
         """Computes the checksums of messages, as `stage.ArrowWriter` does before they are sent."""
         encoder = self._table.encoder
         columns: dict[str, Any] = {
@@ -290,7 +290,7 @@ class KafkaAudit:
                     columns[name] = [headers[name.removeprefix(HEADER)] for _, headers, _ in batch]
             hashes = hash_rows(pa.RecordBatch.from_pydict(columns, schema))
         except (KeyError, pa.ArrowException) as error:
-            raise _altered(window, error) from None
+            raise _altered_error(window, error) from None
         _, _, topics, partitions, offsets, _ = zip(*(o for o, _, _ in batch), strict=True)
         published_columns = dict(
             zip(PUBLISHED.names, (topics, partitions, offsets, hashes), strict=True)
@@ -317,7 +317,7 @@ class KafkaAudit:
                     TYPES[name],
                 )
         except (ValueError, TypeError, KeyError, ArithmeticError, pa.ArrowException) as error:
-            raise _altered(window, error) from None
+            raise _altered_error(window, error) from None
         return pa.RecordBatch.from_pydict(columns)
 
     def messages(self, window: Window) -> Iterator[Seen]:
@@ -328,7 +328,7 @@ class KafkaAudit:
                 raise RefusedError(missing_spans[span], "check", DO_MADE_ANEW)
             log = readable.get((span.topic, span.partition))
             start = span.first if log is None else max(span.first, log.start)
-            yield from self._of_window(msgspec.structs.replace(span, first=start), window)
+            yield from self._read_window(msgspec.structs.replace(span, first=start), window)
 
     def outside(self, pipeline: str, newest: int | None = None) -> Mapping[str, int]:
         """Counts messages that lie where no record says (`PublishedAudit`).
@@ -378,7 +378,10 @@ class KafkaAudit:
         position, moved = span.first, time.monotonic()
         while position <= span.last:
             for message in arrived(consumer, POLL_SECONDS):
-                position, moved = self._passed(message, span.topic, position), time.monotonic()
+                position, moved = (
+                    self._next_position(message, span.topic, position),
+                    time.monotonic(),
+                )
                 if message.error() is None and cast("int", message.offset()) <= span.last:
                     yield message
             if time.monotonic() - moved > PATIENCE_SECONDS:
@@ -389,7 +392,7 @@ class KafkaAudit:
                     "Check whether its broker runs, and whether a transaction is open in it.",
                 )
 
-    def _passed(self, message: ck.Message, topic: str, position: int) -> int:
+    def _next_position(self, message: ck.Message, topic: str, position: int) -> int:
         """Returns the offset to read next, once a message or an event was taken."""
         error = message.error()
         if error is None:
@@ -400,7 +403,7 @@ class KafkaAudit:
             raise self._table.topics.error_for(topic, error)
         return position
 
-    def _of_window(self, span: OffsetSpan, window: Window) -> Iterator[Seen]:
+    def _read_window(self, span: OffsetSpan, window: Window) -> Iterator[Seen]:
         """Reads the messages of a window between two offsets."""
         window_origin = (window.pipeline, window.key)
         return (
@@ -416,20 +419,20 @@ class KafkaAudit:
         cluster = self._table.connection
         admin = admin_properties(cluster.servers, cluster.client)
         consumer = consumer_properties(cluster.servers, cluster.client)
-        with CLIENTS.of(admin).consumers(consumer).one(span.topic) as one:
-            for message in self._read(one, span):
+        with CLIENTS.of(admin).consumers(consumer).one(span.topic) as open_consumer:
+            for message in self._read(open_consumer, span):
                 headers = dict(headers_of(message))
                 origin = origin_of(headers)
                 if origin is not None:
                     yield origin, headers, message
 
 
-def _batched(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
+def _batches(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
     while batch := list(islice(messages, _BATCH_MESSAGES)):
         yield batch
 
 
-def _altered(window: Window, error: Exception) -> RefusedError:
+def _altered_error(window: Window, error: Exception) -> RefusedError:
     """Makes the error for a message that can't be read as one of the window's."""
     return RefusedError(
         f"a message of window {window.key} isn't what was published: {type(error).__name__}",

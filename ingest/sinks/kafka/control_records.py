@@ -240,18 +240,18 @@ class ControlState:
         """
         match _key(key):
             case ("owner",) if value is not None:
-                self._checked(OWNER, lambda: self._take_owner(value))
+                self._take_record(OWNER, lambda: self._take_owner(value))
             case ("split", str(window), int(number)):
-                self._checked(window, lambda: self._take_split(window, number, value))
+                self._take_record(window, lambda: self._take_split(window, number, value))
             case ("receipt", str(window), int(number), *rest) if value is not None:
-                self._checked(
+                self._take_record(
                     window,
                     lambda: self._take_chunk(
                         window, str(rest[0]) if rest else "", number, int(chunks or b"1"), value
                     ),
                 )
 
-    def _checked(self, about: str, take: Callable[[], None]) -> None:
+    def _take_record(self, about: str, take: Callable[[], None]) -> None:
         """Takes a record; one that can't be read only damages the window that it is about."""
         self.version += 1
         try:

@@ -121,20 +121,20 @@ class PartitionFunction(msgspec.Struct, frozen=True):
                 f"The function {self.function} fails for rows that go to {topic}:"
                 f" {type(error).__name__} ({last.filename}:{last.lineno})"
             )
-            raise self._refused(message, split, offsets[0].as_py()) from None
+            raise self._refused_error(message, split, offsets[0].as_py()) from None
         numbers = _whole_numbers(returned)
         if isinstance(numbers, str):
             message = (
                 f"The function {self.function} must return a whole number for each row: for"
                 f" {counted(rows.num_rows, 'row')} that go to {topic} it returned {numbers}"
             )
-            raise self._refused(message, split, offsets[0].as_py())
+            raise self._refused_error(message, split, offsets[0].as_py())
         if len(numbers) != rows.num_rows:
             message = (
                 f"The function {self.function} returned {counted(len(numbers), 'partition')} for"
                 f" {counted(rows.num_rows, 'row')} that go to {topic}"
             )
-            raise self._refused(message, split, offsets[0].as_py())
+            raise self._refused_error(message, split, offsets[0].as_py())
         bad_rows = np.flatnonzero((numbers < 0) | (numbers >= count))
         if len(bad_rows):
             first = int(bad_rows[0])
@@ -142,11 +142,11 @@ class PartitionFunction(msgspec.Struct, frozen=True):
                 f"The function {self.function} returned partition {numbers[first]} of {topic},"
                 f" which has {counted(count, 'partition')}, numbered from 0"
             )
-            raise self._refused(message, split, offsets[first].as_py())
+            raise self._refused_error(message, split, offsets[first].as_py())
         return numbers.astype(np.int32)
 
     @staticmethod
-    def _refused(message: str, split: Split, offset: int) -> RefusedError:
+    def _refused_error(message: str, split: Split, offset: int) -> RefusedError:
         return RefusedError(message, "stage", _DO, split.topic, split.partition, offset)
 
 

@@ -334,7 +334,7 @@ class MessageSender:
                 advice = _ADVICE.get(
                     code, "Change the topic's settings, or refuse such rows by a rule"
                 )
-                self._failure = self._refused(
+                self._failure = self._refused_error(
                     f"The topic {topic} doesn't take the message of a row:"
                     f" {self._producer.scrub(error)}",
                     advice,
@@ -343,7 +343,7 @@ class MessageSender:
             elif self._failure is None:
                 self._failure = self._producer.failed(error)
 
-    def _refused(self, message: str, advice: str, origin: bytes) -> RefusedError:
+    def _refused_error(self, message: str, advice: str, origin: bytes) -> RefusedError:
         """Makes the error of a message that is refused however often it is sent.
 
         `origin`: the value of its header.
@@ -397,7 +397,7 @@ class MessageSender:
         arguments, buffers = _arguments(headers)
         # 0 means the client's clock.
         times = np.maximum(batch["time"].to_numpy(), 0).astype(np.int64)
-        partition_numbers, topic_handles = self._chosen(batch, topics, number, split, sent_rows)
+        partition_numbers, topic_handles = self._route_rows(batch, topics, number, split, sent_rows)
         failure, row = np.zeros(1, np.int64), 0
         while (
             row := passes.produce(
@@ -414,7 +414,7 @@ class MessageSender:
         ) < batch.num_rows:
             self._poll()
             if failure[0] == KafkaError.MSG_SIZE_TOO_LARGE:
-                raise self._refused(
+                raise self._refused_error(
                     f"The message of a row has more than {MESSAGE_LIMIT}, and no such message"
                     " is published",
                     "Refuse such rows by a rule, or leave a large column out of sink.value.columns",
@@ -425,7 +425,7 @@ class MessageSender:
                 raise self._producer.failed(KafkaError(int(failure[0])))
         del buffers
 
-    def _chosen(
+    def _route_rows(
         self,
         batch: pa.RecordBatch,
         topics: Mapping[str, int],

@@ -146,7 +146,7 @@ class SinkTopics:
 
         It counts from the time in a message. None if no target deletes messages by that.
         """
-        config = self._configured(self._questions(), self._names)
+        config = self._describe_configs(self._questions(), self._names)
         expiring = [
             (ms, name)
             for name in self._names
@@ -165,8 +165,8 @@ class SinkTopics:
         """
         questions = self._questions()
         described, config = (
-            self._described(questions, self._names),
-            self._configured(questions, self._names),
+            self._describe_topics(questions, self._names),
+            self._describe_configs(questions, self._names),
         )
         self._refuse_missing(described)
         return {
@@ -188,7 +188,9 @@ class SinkTopics:
             SpecError: the topic has several partitions, or this client may not see it.
         """
         questions = self._questions()
-        (described,) = self._described(questions, [self._control_name], may_be_new=wait).values()
+        (described,) = self._describe_topics(
+            questions, [self._control_name], may_be_new=wait
+        ).values()
         if self._is_missing(self._control_name, described):
             return None
         if len(described.partitions) != 1:
@@ -245,7 +247,7 @@ class SinkTopics:
     def _ids(self, names: Iterable[str]) -> tuple[Questions, dict[tuple[str, int], str]]:
         """Asks for the topic-partitions of topics, each with its topic's id."""
         questions = self._questions()
-        described = self._described(questions, sorted(names) or self._names)
+        described = self._describe_topics(questions, sorted(names) or self._names)
         return questions, {
             (name, partition.id): _id_of(description)
             for name, description in described.items()
@@ -264,7 +266,7 @@ class SinkTopics:
 
         def lacking(suspects: Collection[OffsetSpan]) -> dict[OffsetSpan, str]:
             topics = {span.topic for span in suspects}
-            return _lacking(suspects, self.ends(topics)) if topics else {}
+            return _find_lacking(suspects, self.ends(topics)) if topics else {}
 
         suspects = confirmed(lacking(spans), lacking, time.sleep)
         return {
@@ -323,7 +325,9 @@ class SinkTopics:
                 "setup",
                 f"Create it with one partition and {settings}, or grant this client Create on it.",
             ) from None
-        questions.ask(f"the topic {self._control_name}", None, lambda: self._led(questions))
+        questions.ask(
+            f"the topic {self._control_name}", None, lambda: self._require_leader(questions)
+        )
 
     def check(self, delivery: Delivered, timeout: timedelta) -> None:
         """Checks topics, rights and the cluster's settings.
@@ -336,13 +340,13 @@ class SinkTopics:
             SpecError: something is wrong; the message names all of it.
         """
         questions = self._questions()
-        described = self._described(questions, [*self._names, self._control_name])
+        described = self._describe_topics(questions, [*self._names, self._control_name])
         control = described.pop(self._control_name)
         self._refuse_missing(described)
         existing = dict(described)
         if not isinstance(control, KafkaException):
             existing[self._control_name] = control
-        settings = self._configured(questions, list(existing))
+        settings = self._describe_configs(questions, list(existing))
         problems = [*_missing_rights(existing)]
         if delivery == "exactly-once":
             problems += self._broker_mistakes(questions, timeout)
@@ -375,7 +379,7 @@ class SinkTopics:
 
         A topic whose settings this client may not see counts as compacted.
         """
-        config = self._configured(self._questions(), self._names)
+        config = self._describe_configs(self._questions(), self._names)
         return [name for name in self._names if "compact" not in _policy(config[name])]
 
     def _broker_mistakes(self, questions: Questions, timeout: timedelta) -> Iterator[str]:
@@ -435,7 +439,7 @@ class SinkTopics:
             if why.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def _led(self, questions: Questions) -> None:
+    def _require_leader(self, questions: Questions) -> None:
         """Returns once the control topic has a leader.
 
         Raises:
@@ -447,7 +451,7 @@ class SinkTopics:
         ):
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
-    def _described(
+    def _describe_topics(
         self, questions: Questions, names: Sequence[str], *, may_be_new: bool = False
     ) -> dict[str, Any]:
         """Asks for topics; in the place of one that doesn't exist is the error that says so."""
@@ -458,14 +462,14 @@ class SinkTopics:
         )
 
     @staticmethod
-    def _configured(questions: Questions, names: Sequence[str]) -> dict[str, Any]:
+    def _describe_configs(questions: Questions, names: Sequence[str]) -> dict[str, Any]:
         return questions.ask("the topics' settings", None, lambda: questions.settings(names))
 
     def _questions(self) -> Questions:
         return Questions(self._servers, CLIENTS.of(self._admin), PATIENCE_SECONDS)
 
 
-def _lacking(
+def _find_lacking(
     spans: Iterable[OffsetSpan], ends: Mapping[tuple[str, int], LogEnd]
 ) -> dict[OffsetSpan, str]:
     """Returns the spans that a log doesn't have, each with the reason. Pure.

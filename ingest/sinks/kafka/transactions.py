@@ -46,10 +46,10 @@ def chains(plan: Plan) -> list[list[Part]]:
             small.append((size, numbers))
         else:
             large.append([(n,) for n in numbers])
-    return large + _shared(small)
+    return large + _share_parts(small)
 
 
-def _shared(small: Sequence[tuple[int, list[int]]]) -> list[list[Part]]:
+def _share_parts(small: Sequence[tuple[int, list[int]]]) -> list[list[Part]]:
     """Puts small topic-partitions together into parts of at most `SMALL` offsets."""
     shared_parts: list[list[Part]] = []
     size, numbers = 0, list[int]()

@@ -235,7 +235,7 @@ def no_other_generation(receipt: Receipt) -> RefusedError:
 def last_places(published: Iterable[PublishedSplit]) -> dict[tuple[str, int], int]:
     """Returns the last offset of these splits' messages per target topic-partition."""
     last_offset_by_log: dict[tuple[str, int], int] = {}
-    for span in (place for split in published for place in split.places):
+    for span in (span for split in published for span in split.places):
         log_key = (span.topic, span.partition)
         last_offset_by_log[log_key] = max(span.last, last_offset_by_log.get(log_key, -1))
     return last_offset_by_log

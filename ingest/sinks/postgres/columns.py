@@ -159,11 +159,11 @@ def key_difference(current: pa.Schema, incoming: pa.Schema) -> list[str]:
     return (
         []
         if table_key == spec_key
-        else [f"{_described(table_key)} in the table, {_described(spec_key)} in the spec"]
+        else [f"{_describe_key(table_key)} in the table, {_describe_key(spec_key)} in the spec"]
     )
 
 
-def _described(key_property: bytes | None) -> str:
+def _describe_key(key_property: bytes | None) -> str:
     if key_property is None:
         return "no primary key"
     key = json.loads(key_property)

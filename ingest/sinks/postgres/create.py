@@ -276,7 +276,9 @@ def _create(connection: Connection, location: TablePlace, table_spec: WantedTabl
         for f in table_spec.schema
     ]
     if table_spec.keyed is not None:
-        columns.append(sql.SQL("PRIMARY KEY ({})").format(_listed(table_spec.keyed.key.columns)))
+        columns.append(
+            sql.SQL("PRIMARY KEY ({})").format(_join_names(table_spec.keyed.key.columns))
+        )
     connection.execute(
         location.query("CREATE TABLE {table} ({columns})", columns=sql.SQL(", ").join(columns)), ()
     )
@@ -315,7 +317,7 @@ def _bind_key(
     connection: Connection, location: TablePlace, target: Target, keyed: KeyedColumns
 ) -> None:
     """Makes a unique index unless the key has one, and the table of the tombstones."""
-    key = _listed(keyed.key.columns)
+    key = _join_names(keyed.key.columns)
     if not is_true(connection, _UNIQUE, location.name.quoted, sorted(keyed.key.columns)):
         connection.execute(location.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
     if keyed.has_tombstones:
@@ -360,7 +362,7 @@ def refuse_others_rows(connection: Connection, location: TablePlace) -> None:
     )
 
 
-def _listed(names: Sequence[str]) -> sql.Composed:
+def _join_names(names: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(identifier, names))
 
 

@@ -231,7 +231,9 @@ def copy_in(
     """
     for file in files:
         table = into or sql.Identifier(location.name.schema, location.name.table)
-        refuse_fewer_rows(location, _copied(connection, location, table, staged, file), file.rows)
+        refuse_fewer_rows(
+            location, _copy_file(connection, location, table, staged, file), file.rows
+        )
 
 
 def refuse_fewer_rows(location: TablePlace, written_rows: int, rows: int) -> None:
@@ -249,7 +251,7 @@ def refuse_fewer_rows(location: TablePlace, written_rows: int, rows: int) -> Non
         )
 
 
-def _copied(
+def _copy_file(
     connection: Connection,
     location: TablePlace,
     table: sql.Identifier,

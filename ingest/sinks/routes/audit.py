@@ -85,7 +85,7 @@ class RoutedAudit:
             if self._has_wide_messages(window)
             else set()
         )
-        offsets = _distinct(self.contents(window), self.metadata, shared) if shared else {}
+        offsets = _count_distinct(self.contents(window), self.metadata, shared) if shared else {}
         return [_sum_rows(held_rows, offsets.get(tp)) for tp, held_rows in sorted(by_tp.items())]
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
@@ -159,7 +159,7 @@ def _check_tables(
     return committed
 
 
-def _distinct(
+def _count_distinct(
     batches: Iterator[pa.RecordBatch],
     names: Mapping[str, str],
     topic_partitions: set[TopicPartition],

@@ -243,7 +243,7 @@ class RoutedSink:
     ) -> Receipt | Unknown:
         """Commits this generation to one table; returns the table's receipt."""
         parts = parts_for(sink.identity, staged)
-        table_newest = self._caught_up(sink, receipt, newest)
+        table_newest = self._catch_up(sink, receipt, newest)
         if isinstance(table_newest, Unknown):
             return table_newest
         outcome = sink.commit(receipt_for(parts, receipt, table_newest), staged_for(parts, staged))
@@ -256,7 +256,7 @@ class RoutedSink:
             _refuse_other_rows(expected_rows, receipt, outcome.committed.receipt)
         return outcome.committed.receipt
 
-    def _caught_up(
+    def _catch_up(
         self, sink: Sink, receipt: Receipt, newest: Committed | None
     ) -> Receipt | Unknown | None:
         """Returns a table's newest receipt of the window.

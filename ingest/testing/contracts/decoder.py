@@ -95,7 +95,7 @@ class DecoderContract:
         ]
         part = decode(self.messages(values).slice(1, len(self.GOOD)))
         assert verdicts(part) == {
-            i - 1: what for i, what in verdicts(together).items() if 1 <= i <= len(self.GOOD)
+            i - 1: verdict for i, verdict in verdicts(together).items() if 1 <= i <= len(self.GOOD)
         }
 
     def test_a_payload_stays_out_of_the_reasons(self, decoder: Decoder) -> None:

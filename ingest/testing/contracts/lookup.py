@@ -89,8 +89,8 @@ class LookupContract:
         same version again.
         """
         version = source.version()
-        with source.held(version, 1) as held:
-            (answers,) = self.asked(pickle.loads(pickle.dumps(source)), held, [1])  # noqa: S301
+        with source.held(version, 1) as held_version:
+            (answers,) = self.asked(pickle.loads(pickle.dumps(source)), held_version, [1])  # noqa: S301
         assert _rows(answers) == [(1, "Ann")]
         assert bool(version) or not source.repeats
         if source.repeats:

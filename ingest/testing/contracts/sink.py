@@ -202,7 +202,7 @@ class CommitContract(SinkUnderTest):
         for s, new_receipt, staged in ready:
             s.commit_dead(new_receipt.plan, new_receipt.attempt, staged)
         outcomes = together(
-            [_committing(s, new_receipt, staged) for s, new_receipt, staged in ready]
+            [_commit_later(s, new_receipt, staged) for s, new_receipt, staged in ready]
         )
         assert sorted(type(o).__name__ for o in outcomes) == ["AlreadyDone"] * 7 + ["Done"]
         assert len({o.committed.receipt.attempt for o in outcomes}) == 1
@@ -216,7 +216,7 @@ class CommitContract(SinkUnderTest):
         for s, new_receipt, staged in ready:
             s.commit_dead(new_receipt.plan, new_receipt.attempt, staged)
         outcomes = together(
-            [_committing(s, new_receipt, staged) for s, new_receipt, staged in ready]
+            [_commit_later(s, new_receipt, staged) for s, new_receipt, staged in ready]
         )
         assert all(isinstance(o, Done) for o in outcomes)
         assert self.report(sink, list(range(8))).ok
@@ -385,7 +385,7 @@ class ReplaceContract(SinkUnderTest):
             for n, racer in enumerate(others)
         ]
         outcomes = together(
-            [_committing(racer, new_receipt, files) for racer, new_receipt, files in tried]
+            [_commit_later(racer, new_receipt, files) for racer, new_receipt, files in tried]
         )
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDone"] * 3 + [
             "Done"
@@ -448,7 +448,7 @@ class ReplaceContract(SinkUnderTest):
         assert all(
             isinstance(o, Done)
             for o in together(
-                [_committing(s, new_receipt, staged) for s, new_receipt, staged in ready]
+                [_commit_later(s, new_receipt, staged) for s, new_receipt, staged in ready]
             )
         )
         assert [c.receipt.generation for c in sink.receipts()] == [1, 1]
@@ -509,7 +509,7 @@ def _die_at(line: int, number: int) -> None:
         raise SystemExit(line)
 
 
-def _committing(sink: Sink, new_receipt: Any, staged: Any) -> Callable[[], Any]:
+def _commit_later(sink: Sink, new_receipt: Any, staged: Any) -> Callable[[], Any]:
     return lambda: sink.commit(new_receipt, staged)
 
 

@@ -211,10 +211,10 @@ def staged_rows(
     """A plan, staged with other rows: one for each message of a split, batch by batch."""
     factory, staged = sink.stager(planned, generation, attempt), []
     for split in planned.splits:
-        stager, sent, n = factory(split), messages(split), 0
+        stager, split_messages, n = factory(split), messages(split), 0
         for batch in rows_of(split):
             row_batch = only_rows(batch) if sink.capabilities.mode == "upsert" else batch
-            stager.add(row_batch, sent.slice(n, batch.num_rows))
+            stager.add(row_batch, split_messages.slice(n, batch.num_rows))
             n += batch.num_rows
         done = stager.finish()
         counts = split_counts(

@@ -61,9 +61,11 @@ class Evolution:
     @property
     def differences(self) -> list[str]:
         """The reasons why the table can't get exactly the wanted columns, column by column."""
-        missing = [_missing(f, self.shape) for f in self.table if f.name not in self.wanted.names]
+        missing = [
+            _missing_problem(f, self.shape) for f in self.table if f.name not in self.wanted.names
+        ]
         narrower = [
-            _differs(f, self.wanted.field(f.name), self.shape)
+            _type_problem(f, self.wanted.field(f.name), self.shape)
             for f in self.table
             if f.name in self.wanted.names
             and self.shape(self.columns.field(f.name)) != self.shape(self.wanted.field(f.name))
@@ -97,18 +99,20 @@ class Evolution:
             refused or {},
         )
         shared = {
-            name: _common(f, incoming_fields[name], evolve, shape)
+            name: _common_field(f, incoming_fields[name], evolve, shape)
             for name, f in table_fields.items()
             if name in incoming_fields
         }
         new = [f for f in wanted if f.name not in table_fields]
         merged_fields = [shared.get(f.name) or f for f in table]
-        problems = [_refused(f, evolve, shape, refused.get(f.name)) for f in new]
+        problems = [_refused_problem(f, evolve, shape, refused.get(f.name)) for f in new]
         problems += [
-            _missing(f, shape) for f in table if f.name not in incoming_fields and not f.nullable
+            _missing_problem(f, shape)
+            for f in table
+            if f.name not in incoming_fields and not f.nullable
         ]
         problems += [
-            _differs(table_fields[n], incoming_fields[n], shape)
+            _type_problem(table_fields[n], incoming_fields[n], shape)
             for n, f in shared.items()
             if f is None
         ]
@@ -198,7 +202,7 @@ def allowed_changes(
         f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and table."
     )
     unknown = [f for f in become.table if f.nullable and f.name not in become.wanted.names]
-    if become.differences == [_missing(f, become.shape) for f in unknown]:
+    if become.differences == [_missing_problem(f, become.shape) for f in unknown]:
         names = ", ".join(f.name for f in unknown)
         next_step = (
             f"If something else added it to the table, add it to the schema, nullable: {names}."
@@ -208,7 +212,7 @@ def allowed_changes(
     raise SchemaChangedError(message, "setup", f"{next_step}{more}")
 
 
-def _refused(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) -> str:
+def _refused_problem(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) -> str:
     """Returns the reason why a new column can't be added; "" if it can."""
     if reason is not None:
         return f"{field.name}: {reason}"
@@ -219,11 +223,11 @@ def _refused(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) 
     return ""
 
 
-def _common(
+def _common_field(
     table_field: pa.Field, schema_field: pa.Field, evolve: Evolve, shape: Shape
 ) -> pa.Field | None:
     """The column that holds the values of both; None if there is none, or it isn't allowed."""
-    kind = _wider(table_field.type, schema_field.type)
+    kind = _wider_type(table_field.type, schema_field.type)
     if shape(table_field) == shape(schema_field):
         return table_field if kind is None else table_field.with_type(kind)
     if evolve != "widen" or kind is None:
@@ -231,7 +235,7 @@ def _common(
     return pa.field(table_field.name, kind, table_field.nullable or schema_field.nullable)
 
 
-def _wider(table_type: pa.DataType, schema_type: pa.DataType) -> pa.DataType | None:
+def _wider_type(table_type: pa.DataType, schema_type: pa.DataType) -> pa.DataType | None:
     """The type of two that holds the values of both, if there is one.
 
     Every checksum must stay the same (`ingest.schema.checksum`): the hash of a number doesn't
@@ -251,11 +255,11 @@ def _wider(table_type: pa.DataType, schema_type: pa.DataType) -> pa.DataType | N
     return None
 
 
-def _missing(field: pa.Field, shape: Shape) -> str:
+def _missing_problem(field: pa.Field, shape: Shape) -> str:
     return f"{field.name}: in the table ({shape(field)}), not in the schema"
 
 
-def _differs(table_field: pa.Field, schema_field: pa.Field, shape: Shape) -> str:
+def _type_problem(table_field: pa.Field, schema_field: pa.Field, shape: Shape) -> str:
     inside = inner_difference(table_field, schema_field)
     strict = (
         ", where it must be nullable" if table_field.nullable and not schema_field.nullable else ""

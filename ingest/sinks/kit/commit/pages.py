@@ -234,9 +234,9 @@ class PageFiles:
         try:
             content = folder.get(path_of(name))
         except FileNotFoundError:
-            raise self._damaged(name, "it is missing") from None
+            raise self._damaged_error(name, "it is missing") from None
         if name_of(content) != name:
-            raise self._damaged(name, "it is damaged")
+            raise self._damaged_error(name, "it is damaged")
         form = msgspec.json.decode(content, type=_AnyForm).form
         if form != _FORM:
             raise SpecError(
@@ -247,7 +247,7 @@ class PageFiles:
             )
         return msgspec.json.decode(content, type=self._page)
 
-    def _damaged(self, name: str, reason: str) -> DamagedError:
+    def _damaged_error(self, name: str, reason: str) -> DamagedError:
         page = f"the page {path_of(name)} of the table {self._where}"
         return DamagedError(
             f"{page}, which says which windows it holds, can't be read: {reason}",
