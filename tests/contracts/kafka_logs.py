@@ -65,7 +65,8 @@ class KafkaCluster:
         deadline = time.monotonic() + 60
         while (present := _offsets(consumer, tp)) != list(remaining):
             assert time.monotonic() < deadline, (
-                f"the cleaner did not come by: {present} are there still, {list(remaining)} are to be left"
+                f"the cleaner did not come by: {present} are there still, {list(remaining)} are"
+                " to be left"
             )
         consumer.close()
 

@@ -172,7 +172,8 @@ class TestOnSpark:
         ground = Ground(kafka, tmp_path)
         other_topic = create_topic(kafka)
         ground.spec.write_text(
-            f"id: out\nsink:\n  bootstrap_servers: '{kafka}'\n  topics: [{ground.topic}, {other_topic}]\n"
+            f"id: out\nsink:\n  bootstrap_servers: '{kafka}'\n  topics: [{ground.topic},"
+            f" {other_topic}]\n"
             f"  topic_column: topic\n  control_topic: {ground.topic}.windrow\n  staging:"
             " ./staging\n  key: {format: raw, columns: [key]}\n  value: {format: raw, columns:"
             " [value]}\n"

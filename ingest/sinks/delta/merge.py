@@ -113,7 +113,7 @@ def merge(
     The new files are written then, and no commit names them yet.
 
     Args:
-        place: the table's place.
+        folder: the table's place.
         table: the snapshot on which the commit is made.
         layout: the layout of the table's files.
         receipt: the window's receipt.

@@ -53,7 +53,8 @@ class DeltaSnapshots:
         missing_columns = [name for name in columns if name not in pa.schema(table.schema()).names]
         if missing_columns:
             raise RefusedError(
-                f"version {version} of the Delta table {self.place} has no column {missing_columns[0]}",
+                f"version {version} of the Delta table {self.place} has no column"
+                f" {missing_columns[0]}",
                 "setup",
                 "The table got it later, or it has another name.",
             )
@@ -110,7 +111,8 @@ class DeltaSnapshots:
     def _missing_version_error(self, version: str) -> RefusedError:
         number, _, table_id = version.partition("/")[0].partition("@")
         return RefusedError(
-            f"version {number} of the Delta table {self.place} (id {table_id}) can't be read any more",
+            f"version {number} of the Delta table {self.place} (id {table_id}) can't be read any"
+            " more",
             "setup",
             "It was vacuumed, its log was cleaned up, or the table was made anew or came back from"
             " a backup.",

@@ -173,7 +173,8 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
         )
     if _RETENTION in configuration:
         raise SpecError(
-            f"the table {uri} sets {_RETENTION} = {configuration[_RETENTION]}: it would forget which windows"
+            f"the table {uri} sets {_RETENTION} = {configuration[_RETENTION]}: it would forget"
+            " which windows"
             " it holds",
             "setup",
             f"Unset it: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}').",
@@ -403,7 +404,7 @@ def write(folder: Place, table: DeltaTable, writing: Writing, page: str, note: s
     deltalake changes a table's columns only in the mode "overwrite".
 
     Args:
-        place: the table's place.
+        folder: the table's place.
         table: the snapshot.
         writing: the change of its files.
         page: name of the newest page. It is in the last line of the log's entry, so an

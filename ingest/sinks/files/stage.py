@@ -204,7 +204,7 @@ def read_file(folder: Place, path: str, schema: pa.Schema) -> Iterator[pa.Record
     """Reads the rows of one file, in batches of bounded size.
 
     Args:
-        place: the table's place.
+        folder: the table's place.
         path: the file's path below it.
         schema: the table's columns; an older file may have fewer.
 

@@ -280,9 +280,11 @@ class FilesState(PagedState):
         table_format, spec_format = self._manifest.format, self._store.written.format
         if table_format != spec_format:
             raise SpecError(
-                f"the table {self._store.place} was begun with {table_format} files, not {spec_format}",
+                f"the table {self._store.place} was begun with {table_format} files, not"
+                f" {spec_format}",
                 "setup",
-                f"Set sink.format back to {table_format}, or begin a pipeline with another id and path.",
+                f"Set sink.format back to {table_format}, or begin a pipeline with another id and"
+                " path.",
             )
         return self._evolution(columns).changes
 

@@ -157,9 +157,13 @@ def _to_text(expression: str, kind: pa.DataType, text_format: Way, depth: int = 
 
 
 def _float(expression: str) -> str:
-    odd = f"CASE WHEN isnan({expression}) THEN 'NaN' WHEN {expression} > 0 THEN 'Infinity' ELSE '-Infinity' END"
+    odd = (
+        f"CASE WHEN isnan({expression}) THEN 'NaN' WHEN {expression} > 0 THEN 'Infinity' ELSE"
+        " '-Infinity' END"
+    )
     return (
-        f"CASE WHEN {expression} IS NULL THEN NULL WHEN isfinite({expression}) THEN to_json({expression}) ELSE"
+        f"CASE WHEN {expression} IS NULL THEN NULL WHEN isfinite({expression}) THEN"
+        f" to_json({expression}) ELSE"
         f" to_json({odd}) END"
     )
 

@@ -207,7 +207,8 @@ def evolution_of(
         table: the table's columns.
         earlier: all schemas that the table ever had. A column that something else removed
             isn't added again, which would hide that older rows have lost its values.
-        wanted: the columns of the rows, as a table holds them: no integer is shorter than 32 bits.
+        incoming: the columns of the rows, as a table holds them: no integer is shorter than 32
+            bits.
         evolve: the changes that are allowed.
     """
     names = {f.name.casefold(): f.name for f in table.fields}

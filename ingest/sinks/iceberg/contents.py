@@ -71,7 +71,8 @@ def _rows_of_file(
     )
     if dropped_columns:
         raise RefusedError(
-            f"the table has no column any more for values in its file {location}: {', '.join(dropped_columns)}"
+            f"the table has no column any more for values in its file {location}:"
+            f" {', '.join(dropped_columns)}"
             " (fields are known by their ids)",
             "commit",
             "Something else dropped it: readers see null, also where one of that name was added"

@@ -132,7 +132,7 @@ def make(catalog_table: CatalogTable, column: str, columns: pa.Schema, owner: Ta
     """Creates a table unless it exists; calls may race.
 
     Args:
-        at: the table's catalog and name.
+        catalog_table: the table's catalog and name.
         column: the window's column, by which the table is partitioned.
         columns: all columns.
         owner: the table's owner.

@@ -125,7 +125,8 @@ def _askable(catalog_table: CatalogTable) -> CatalogTable:
     if unsent:
         names = ", ".join(f"sink.catalog.{name}" for name in unsent)
         raise SpecError(
-            f"tasks have to ask the catalog of {catalog_table.place} for the credentials of its storage, and"
+            f"tasks have to ask the catalog of {catalog_table.place} for the credentials of its"
+            " storage, and"
             f" {names} may be secret",
             "spec",
             f"Write {FORMS} there, or for the storage's own secrets: each process reads them for"

@@ -347,7 +347,8 @@ class IcebergState(PagedState):
             raise
         except Exception as error:
             raise UnreachableError(
-                f"a commit to {catalog_table.place} can't be prepared: {reason(catalog_table, error)}",
+                f"a commit to {catalog_table.place} can't be prepared:"
+                f" {reason(catalog_table, error)}",
                 "commit",
                 "Nothing was committed. Make room or fix the storage, then run the window again.",
             ) from error

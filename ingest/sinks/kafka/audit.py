@@ -450,7 +450,10 @@ def _splits(control: ControlState, window: str) -> Collection[PublishedSplit]:
 def _all_receipts(
     control: ControlState, missing_spans: Mapping[OffsetSpan, str]
 ) -> list[Committed | Unreadable]:
-    """Returns each window's receipt, or why it can't be read. `missing_spans`: see `SinkTopics.gone`."""
+    """Returns each window's receipt, or why it can't be read.
+
+    `missing_spans`: see `SinkTopics.gone`.
+    """
     deleted = [] if control.deleted is None else [Unreadable(OWNER, control.deleted, DO_DELETED)]
     open_ = list[Unreadable]()
     for key, splits in control.splits.items():

@@ -43,7 +43,7 @@ def partitions(
     """Returns the partitions of consecutive messages, where no function chooses them.
 
     Args:
-        how: the partitioner.
+        partitioner: the partitioner.
         rows: number of messages.
         first: number of messages of the same split before these.
         split: number of the split in the plan.

@@ -114,7 +114,8 @@ class KafkaStager(FileStager[StagedMessages]):
             time = self._encoder.options.time
             time_source = "the message" if time == "message" else f"column {time}"
             message = (
-                f"the time of {time_source} isn't after 1970-01-01T00:00:00Z: no message can be published"
+                f"the time of {time_source} isn't after 1970-01-01T00:00:00Z: no message can be"
+                " published"
                 " with it"
             )
             advice = (

@@ -158,7 +158,7 @@ def check_window(location: str, work: WindowWork, control: ControlState | None) 
     """Returns the window's receipt, if it is committed already.
 
     Args:
-        place: the table's place, for messages.
+        location: the table's place, for messages.
         work: the window.
         control: the state of the table; None: there is no control topic.
 
@@ -192,10 +192,12 @@ def refuse_half_published(work: WindowWork, control: ControlState) -> None:
             if same and split.start < published.stop and published.start < split.stop:
                 first = max(split.start, published.start)
                 raise OverlapError(
-                    f"window {published.window}, which isn't committed yet, has published offsets from"
+                    f"window {published.window}, which isn't committed yet, has published offsets"
+                    " from"
                     f" {first} on, which are in window {key}, too",
                     "commit",
-                    f"If the ledger was lost or restored, run window {published.window} with the ledger"
+                    f"If the ledger was lost or restored, run window {published.window} with the"
+                    " ledger"
                     f" that it was begun with. If that is lost: {LEDGER_ANEW}",
                     split.topic,
                     split.partition,

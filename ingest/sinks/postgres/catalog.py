@@ -213,7 +213,7 @@ def table_at(
 
     Args:
         connection: in a transaction.
-        place: the table's.
+        location: the table's.
         lock: whether the table is locked until the end of the transaction. Then no other commit
             changes it meanwhile, so all that is read from here on stays true.
 
@@ -230,7 +230,8 @@ def table_at(
         return None
     if not row[0]:
         raise SpecError(
-            f"{location} is no table, or it or a partition of it is unlogged or foreign: a crash would"
+            f"{location} is no table, or it or a partition of it is unlogged or foreign: a crash"
+            " would"
             " take its rows, and leave their receipts, or it has commits of its own",
             "setup",
             "Set sink.table to a table, or to a name that isn't taken; or ALTER TABLE ... SET"
@@ -250,7 +251,8 @@ def _target(connection: Connection, location: TablePlace, query: str) -> Target 
         return None
     if row[0] != FORM:
         raise SpecError(
-            f"windrow's tables in the schema {location.own} were made by another version of windrow,"
+            f"windrow's tables in the schema {location.own} were made by another version of"
+            " windrow,"
             f" in form {row[0]}; this one knows form {FORM}",
             "setup",
             "Use the windrow that made them, or set sink.windrow_schema to another schema and"
@@ -415,7 +417,7 @@ class BoundTable:
 
         Args:
             key: the window's.
-            before: what `row_counts` gave before the window's rows were written.
+            old_counts: what `row_counts` gave before the window's rows were written.
             window_rows: the rows that the window has gained by windrow's own statements.
             all_rows: the rows that the table has gained by them.
 

@@ -355,7 +355,8 @@ def refuse_others_rows(connection: Connection, location: TablePlace) -> None:
             f" {advice}"
         )
     raise SpecError(
-        f"the table {location} was not made by windrow, as far as the schema {location.own} knows, and"
+        f"the table {location} was not made by windrow, as far as the schema {location.own}"
+        " knows, and"
         " holds rows",
         "setup",
         advice,

@@ -256,11 +256,11 @@ def rows(
 
     Args:
         connection: in a transaction.
-        place: the table's.
+        location: the table's.
         schema: the columns to read.
         where: the part of the query behind the table's name.
         values: of the query's placeholders.
-        of: another table to read from.
+        source: another table to read from.
     """
     set_json_loads(partial(json.loads, parse_float=Decimal), connection)
     for name in ("date", "timestamp", "timestamptz"):

@@ -220,7 +220,7 @@ def copy_in(
 
     Args:
         connection: in a transaction, which must be rolled back if this raises.
-        place: the table's.
+        location: the table's.
         staged: the folder of the files.
         files: the files to copy.
         into: another table with these columns, to copy into.

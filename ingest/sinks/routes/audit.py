@@ -24,7 +24,7 @@ _DO_ROUTE = (
 
 
 class RoutedAudit:
-    """`ports.sink.Audit` over several tables; `other` is the one with the receipts."""
+    """`ports.sink.Audit` over several tables; `default_sink` is the one with the receipts."""
 
     def __init__(self, tables: Sequence[Sink], default_sink: Sink) -> None:
         self._tables, self._default_sink = tables, default_sink
@@ -58,7 +58,8 @@ class RoutedAudit:
             for key in sorted(receipt_by_key.keys() - known_keys):
                 known_keys.add(key)
                 message = (
-                    f"window {key} is in {name} and not in {self._default_sink.identity}: a run of it"
+                    f"window {key} is in {name} and not in {self._default_sink.identity}: a run"
+                    " of it"
                     " ended between two tables"
                 )
                 yield Unreadable(

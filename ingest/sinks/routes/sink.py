@@ -332,7 +332,8 @@ def _refuse_other_rows(expected_rows: Routed, proposed: Receipt, table_receipt: 
     ):
         return
     raise RefusedError(
-        f"{expected_rows.table} has rows of window {proposed.window.key} by attempt {table_receipt.attempt} that"
+        f"{expected_rows.table} has rows of window {proposed.window.key} by attempt"
+        f" {table_receipt.attempt} that"
         " are not those of this one",
         "commit",
         "That attempt ended before the window was committed everywhere, and the schema, a transform"

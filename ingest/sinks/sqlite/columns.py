@@ -93,7 +93,7 @@ def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, location: str) 
     Args:
         rows: from the table.
         schema: the columns of the rows.
-        place: the table's, for errors.
+        location: the table's, for errors.
 
     Raises:
         RefusedError: a value isn't one that windrow writes; names its column.

@@ -435,7 +435,10 @@ class SqliteState:
     ) -> Iterator[pa.RecordBatch]:
         read = pa.schema([field for field in self._columns if names is None or field.name in names])
         condition, values = _among(self._window, None if window is None else [window.key])
-        query = f"SELECT {', '.join(map(quote_identifier, read.names))} FROM {self._table} WHERE {condition}"  # noqa: S608
+        query = (
+            f"SELECT {', '.join(map(quote_identifier, read.names))} FROM {self._table} WHERE"  # noqa: S608
+            f" {condition}"
+        )
         # from the size of each batch follows how many rows the next one may have
         cursor, count = self._database.execute(query, values), 64
         while rows := cursor.fetchmany(count):
@@ -540,7 +543,8 @@ class SqliteState:
             raise RefusedError(
                 f"{self._store.place} would have {counted(sum(actual_counts), 'row')} after window"
                 f" {key}, and not"
-                f" {sum(expected_counts)}: a trigger, or ON CONFLICT in the table's definition, keeps rows"
+                f" {sum(expected_counts)}: a trigger, or ON CONFLICT in the table's definition,"
+                " keeps rows"
                 " out, takes some away, or makes more",
                 "commit",
                 "Nothing was committed. Drop the trigger, or make the table anew without ON"

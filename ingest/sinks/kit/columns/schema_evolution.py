@@ -267,5 +267,6 @@ def _type_problem(table_field: pa.Field, schema_field: pa.Field, shape: Shape) -
     return (
         f"{table_field.name}: at {inside}"
         if inside
-        else f"{table_field.name}: {shape(table_field)} in the table, {shape(schema_field)} in the schema{strict}"
+        else f"{table_field.name}: {shape(table_field)} in the table,"
+        f" {shape(schema_field)} in the schema{strict}"
     )

@@ -78,7 +78,7 @@ def refuse_unstorable(
         metadata: the names of the metadata columns.
         holds: returns whether the kind stores the values of a type exactly.
         where: the kind of table, in the error's sentence behind "can't be written".
-        do: what else a user may do.
+        advice: what else a user may do.
         more: further problems of the columns.
 
     Raises:

@@ -118,7 +118,8 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
                 split = plan.splits[plan_ranges.index(hit)]
                 first = max(hit.start, committed_range.start)
                 raise OverlapError(
-                    f"offsets {first} to {min(hit.stop, committed_range.stop)} (exclusive) of window"
+                    f"offsets {first} to {min(hit.stop, committed_range.stop)} (exclusive) of"
+                    " window"
                     f" {plan.window.key} are already committed under window {receipt.window.key}",
                     "commit",
                     _TWO_LEDGERS,
@@ -160,8 +161,10 @@ def _refuse_other_cut(plan: Plan, adjacent: Receipt, stop: Boundary, start: Boun
         planned_offset, committed_offset = cuts.get(tp), other_cuts.get(tp)
         if planned_offset != committed_offset:
             raise OwnerError(
-                f"window {plan.window.key} is cut {_position_text(planned_offset)} where the committed window"
-                f" {adjacent.window.key} is cut {_position_text(committed_offset)}: they were planned by two ledgers",
+                f"window {plan.window.key} is cut {_position_text(planned_offset)} where the"
+                " committed window"
+                f" {adjacent.window.key} is cut {_position_text(committed_offset)}: they were"
+                " planned by two ledgers",
                 "commit",
                 _TWO_LEDGERS,
                 tp.topic,

@@ -115,7 +115,7 @@ def writable(uri: str, split: Split, *, done: str = "committed") -> Iterator[Non
     """Turns errors of the disk into windrow's while a split is staged.
 
     Args:
-        place: of the staged files.
+        uri: of the staged files.
         split: the one that is staged.
         done: the word for what surely didn't happen to the split.
 

@@ -103,7 +103,8 @@ def refusal(folder: Place, error: OSError) -> SpecError | UnreachableError:
     uri, reason = folder.uri, error.strerror or str(error)
     if error.errno in _NO_PROMISE:
         return SpecError(
-            f"no commit to {uri} can be exactly once: no name there can be taken only once ({reason})",
+            f"no commit to {uri} can be exactly once: no name there can be taken only once"
+            f" ({reason})",
             "setup",
             _STORES,
         )
@@ -140,7 +141,8 @@ class S3Puts(PutIfAbsent):
     def __init__(self, folder: Place) -> None:
         if not has_s3():
             raise SpecError(
-                f"sink.path is {folder.uri}, and boto3, which puts on a condition, is not installed",
+                f"sink.path is {folder.uri}, and boto3, which puts on a condition, is not"
+                " installed",
                 "spec",
                 how_to_install("s3"),
             )

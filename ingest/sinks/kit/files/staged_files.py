@@ -161,7 +161,8 @@ class StagedFiles(Generic[File_co]):
         ]
         if missing_paths:
             raise RefusedError(
-                f"{len(missing_paths)} of {counted(len(expected_files), 'staged file')} are gone or cut short,"
+                f"{len(missing_paths)} of {counted(len(expected_files), 'staged file')} are gone"
+                " or cut short,"
                 f" the first is"
                 f" {missing_paths[0]} below {without_secrets(self.place.uri)}",
                 "commit",
@@ -175,7 +176,8 @@ class StagedFiles(Generic[File_co]):
         ]
         if late:
             raise RefusedError(
-                f"{len(late)} of {counted(len(expected_files), 'staged file')} were given up by windrow"
+                f"{len(late)} of {counted(len(expected_files), 'staged file')} were given up by"
+                " windrow"
                 f" sweep, the first"
                 f" is {late[0]}",
                 "commit",
