@@ -72,8 +72,10 @@ def cron_fault(expression: str) -> str:
     fields = expression.split(" ")
     if len(expression) > _LENGTH_MAX or len(fields) != 5:
         return f"it has {counted(len(fields), 'field')}"
-    if wrong := [field for field in fields if not _FIELD.fullmatch(field)]:
-        return f"{wrong[0]!r} is no number, list, range such as 1-5 or 1-5/2, nor * or */15"
+    if malformed_fields := [field for field in fields if not _FIELD.fullmatch(field)]:
+        return (
+            f"{malformed_fields[0]!r} is no number, list, range such as 1-5 or 1-5/2, nor * or */15"
+        )
     if any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
         return "a range must go upwards"
     days = {fields[2], fields[4]}
@@ -188,12 +190,12 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
     return windows
 
 
-def labels_between(grid: str, after: datetime, upto: datetime) -> list[datetime]:
-    """The grid's labels later than `after` and not later than `upto`, ascending.
+def labels_between(grid: str, start: datetime, upto: datetime) -> list[datetime]:
+    """The grid's labels later than `start` and not later than `upto`, ascending.
 
     Neither of the two needs to be on the grid.
     """
-    return list(_until(grid, after, upto))
+    return list(_until(grid, start, upto))
 
 
 def some_labels(grid: str) -> list[datetime]:
@@ -206,8 +208,8 @@ def shortest_window(grid: str) -> timedelta:
     return min(end - start for start, end in pairwise(some_labels(grid)))
 
 
-def _until(grid: str, after: datetime, upto: datetime) -> Iterator[datetime]:
-    return takewhile(lambda label: label <= upto, _later(grid, after))
+def _until(grid: str, start: datetime, upto: datetime) -> Iterator[datetime]:
+    return takewhile(lambda label: label <= upto, _later(grid, start))
 
 
 def labels_back(grid: str, upto: datetime, count: int) -> list[datetime]:
@@ -260,12 +262,12 @@ def _number(text: str) -> int:
     return int(match[1])
 
 
-def _several(text: str, one: re.Pattern[str]) -> str:
-    """Words how several windows are named, for two names of `one` with two dots between them."""
+def _several(text: str, name_pattern: re.Pattern[str]) -> str:
+    """Words how several windows are named, for two names of `name_pattern` with two dots between them."""
     ends = text.split("..")
     return (
         f"; several windows as {'/'.join(ends)}"
-        if len(ends) == 2 and all(map(one.fullmatch, ends))
+        if len(ends) == 2 and all(map(name_pattern.fullmatch, ends))
         else ""
     )
 
