@@ -263,7 +263,7 @@ def _number(text: str) -> int:
 
 
 def _several(text: str, name_pattern: re.Pattern[str]) -> str:
-    """Words how several windows are named, for two names of `name_pattern` with two dots between them."""
+    """Words how several windows are named, for two names of the pattern with dots between them."""
     ends = text.split("..")
     return (
         f"; several windows as {'/'.join(ends)}"
@@ -281,7 +281,7 @@ def _instant(grid: str, text: str) -> datetime:
         return parse_instant(text)
     except InstantError as error:
         raise SpecError(
-            f"{text!r} {error.what}",
+            f"{text!r} {error.message}",
             "plan",
-            f"{error.do[0].upper()}{error.do[1:]}{_several(text, _ONE)}.",
+            f"{error.advice[0].upper()}{error.advice[1:]}{_several(text, _ONE)}.",
         ) from None

@@ -19,8 +19,8 @@ class InstantError(ValueError):
     def __init__(self, message: str, advice: str) -> None:
         """Takes the problem, in words that follow the value, and what to do."""
         super().__init__(f"{message}: {advice}")
-        self.what = message
-        self.do = advice
+        self.message = message
+        self.advice = advice
 
 
 def parse_instant(text: str) -> datetime:

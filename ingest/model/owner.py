@@ -81,7 +81,7 @@ def refuse_other_owner(table: str, bound: TableOwner, expected: TableOwner) -> N
     Args:
         table: the table's place, for the message.
         bound: the owner that is recorded in the table.
-        mine: the owner that the pipeline has.
+        expected: the owner that the pipeline has.
 
     Raises:
         OwnerError: the table belongs to another pipeline, or to another ledger.

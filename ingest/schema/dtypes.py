@@ -139,7 +139,8 @@ def name_problems(names: list[str]) -> Iterator[str]:
             yield (
                 f"{name!r} comes twice"
                 if previous_name == name
-                else f"{previous_name!r} and {name!r} differ by case only, and tables don't tell them apart"
+                else f"{previous_name!r} and {name!r} differ by case only, and tables don't"
+                " tell them apart"
             )
         name_by_casefold[name.casefold()] = name
 

@@ -103,10 +103,10 @@ def hash_lists(lengths, elements, present, hashes):
 @compiled(void(_LENGTHS, _HASHES, uint64[::1]))
 def hash_maps(lengths, entries, hashes):
     """Hashes of maps with these lengths, whose entries lie behind each other."""
-    at = 0
+    position = 0
     for i in range(len(hashes)):
-        found = _LENGTH * _U(lengths[i])
+        map_hash = _LENGTH * _U(lengths[i])
         for _ in range(lengths[i]):
-            found += _mix(entries[at])
-            at += 1
-        hashes[i] = found
+            map_hash += _mix(entries[position])
+            position += 1
+        hashes[i] = map_hash

@@ -48,7 +48,7 @@ def test_what_is_no_instant_says_what_it_is_and_what_to_do(text: str, what: str,
     """Also what was probably meant."""
     with pytest.raises(InstantError) as told:
         parse_instant(text)
-    assert (told.value.what, told.value.do, str(told.value)) == (what, do, f"{what}: {do}")
+    assert (told.value.message, told.value.advice, str(told.value)) == (what, do, f"{what}: {do}")
 
 
 def test_a_datetime_is_put_into_utc() -> None:

@@ -385,7 +385,7 @@ def test_files_with_a_column_name_twice(tmp_path: Path) -> None:
         lookup.columns(columns_of(ORDERS))
     for key in ("name", "id"):
         with pytest.raises(SpecError, match="name any more, or several"):
-            replace(lookup, key=(("customer", key),)).wanted()
+            replace(lookup, key=(("customer", key),)).requested_schema()
     only = replace(lookup, take=(("id", "nr"),))
     assert apply(only, decoded(ORDERS)).rows["nr"].to_pylist() == [None, 1, None, None, 1]
 
