@@ -215,4 +215,4 @@ def test_a_twin_is_not_followed(
     commits(waiting)
     model = {"files": Manifests, "iceberg": Catalog}.get(kind, NumberedLog)
     first, *_ = refused(model(), "one window twice", recorder.trace())
-    assert (first.who, first.name, first.at, first.reply) == ("A", "put", at, "ok")
+    assert (first.who, first.name, first.target, first.reply) == ("A", "put", at, "ok")

@@ -63,7 +63,7 @@ class SharedTraces:
         """Both commit; whoever is second looks again."""
         together([partial(commits, make("A")), partial(commits, make("B"), window=1)])
         trace = follows(self.model(), recorder, "two windows")
-        assert [e.said for e in trace if e.said] == ["Done", "Done"]
+        assert [e.outcome for e in trace if e.outcome] == ["Done", "Done"]
 
     def test_replays_are_followed(self, make: Make, recorder: Recorder) -> None:
         """One replay stands on the other."""
@@ -72,7 +72,7 @@ class SharedTraces:
         commits(make("B"), 1)
         commits(make("A"), 2)
         trace = follows(self.model(), recorder, "two replays")
-        assert [(e.who, e.said) for e in trace if e.said] == [("B", "Done"), ("A", "Done")]
+        assert [(e.who, e.outcome) for e in trace if e.outcome] == [("B", "Done"), ("A", "Done")]
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def test_two_windows_are_followed(place: str, recorder: Recorder) -> None:
     recorder.file.write_text("")
     commits(first)
     commits(second, window=1)
-    assert [(e.who, e.said) for e in follows(recorder, "two windows") if e.said] == [
+    assert [(e.who, e.outcome) for e in follows(recorder, "two windows") if e.outcome] == [
         ("A", "Done"),
         ("B", "Done"),
     ]
@@ -225,7 +225,7 @@ def test_a_look_before_the_fence_is_not_followed(place: str, recorder: Recorder)
     """The model fences first, and this twin looks first."""
     commits(opened(place, recorder, "A", recorded(LookBeforeFence)))
     first, *_ = refused(recorder)
-    assert (first.who, first.name, first.at) == ("A", "control", None)
+    assert (first.who, first.name, first.target) == ("A", "control", None)
 
 
 def test_an_id_of_ones_own_is_not_followed(place: str, recorder: Recorder) -> None:
@@ -233,14 +233,14 @@ def test_an_id_of_ones_own_is_not_followed(place: str, recorder: Recorder) -> No
     commits(opened(place, recorder, "A", recorded(RandomId)))
     first, *_ = refused(recorder)
     assert first.name == "init"
-    assert "part" not in str(first.at)
+    assert "part" not in str(first.target)
 
 
 def test_rows_without_their_record_are_not_followed(place: str, recorder: Recorder) -> None:
     """The model sends both in one transaction."""
     commits(opened(place, recorder, "A", recorded(NoRecord)))
     first, *_ = refused(recorder)
-    assert (first.name, first.at) == ("send", "part 0: ")
+    assert (first.name, first.target) == ("send", "part 0: ")
 
 
 def test_a_receipt_before_its_rows_is_not_followed(place: str, recorder: Recorder) -> None:
@@ -249,7 +249,7 @@ def test_a_receipt_before_its_rows_is_not_followed(place: str, recorder: Recorde
     sink.topics.wait_until_seen = lambda _: None
     commits(sink)
     first, *_ = refused(recorder)
-    assert (first.name, first.at) == ("init", "table")
+    assert (first.name, first.target) == ("init", "table")
 
 
 def test_a_run_that_leaves_open_what_a_dead_one_left_is_not_followed(
@@ -260,4 +260,4 @@ def test_a_run_that_leaves_open_what_a_dead_one_left_is_not_followed(
     monkeypatch.setattr(sinks, "abort_open", lambda *_: None)
     commits(opened(place, recorder, "B"))
     first, *_ = refused(recorder)
-    assert (first.who, first.name, first.at) == ("B", "init", "part 0")
+    assert (first.who, first.name, first.target) == ("B", "init", "part 0")

@@ -180,7 +180,7 @@ def test_the_last_table_first_is_not_followed(make: Make, place: str, recorder: 
     twin = WORLD.twin_at(place, "window-first")
     commits(recorded(twin, recorder, "A", RecordingRoutes))
     first = first_refused(recorder)
-    assert (first.name, first.at) == ("commit_to", LAST)
+    assert (first.name, first.target) == ("commit_to", LAST)
 
 
 def test_a_commit_behind_one_that_was_not_answered_is_not_followed(
@@ -189,4 +189,4 @@ def test_a_commit_behind_one_that_was_not_answered_is_not_followed(
     """The model's run ends there."""
     commits(losing(place, recorder, "first", arrives=False, kind=GoesOn))
     first = first_refused(recorder)
-    assert (first.name, first.at) == ("look_into", "second")
+    assert (first.name, first.target) == ("look_into", "second")
