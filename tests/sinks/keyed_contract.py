@@ -40,33 +40,42 @@ A, B, C, D, E = ("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)
 def log_of(*windows: list[list[Change]]) -> Log:
     """Messages of partition 0, window by window."""
     return {
-        n: [[*of, *([[]] * (PER_WINDOW - len(of)))], *([[[]] * PER_WINDOW] * (PARTITIONS - 1))]
-        for n, of in enumerate(windows)
+        n: [
+            [*messages, *([[]] * (PER_WINDOW - len(messages)))],
+            *([[[]] * PER_WINDOW] * (PARTITIONS - 1)),
+        ]
+        for n, messages in enumerate(windows)
     }
 
 
-def replay(dice: random.Random, log: Log, number: int, *, deletes: bool, alone: float) -> Log:
+def replay(
+    dice: random.Random, log: Log, number: int, *, deletes: bool, unavailable_share: float
+) -> Log:
     """The log with another reading of one window: a schema was corrected, so that messages
     say more, or other things.
     """
-    other = random_log(dice, number + 1, deletes=deletes, alone=alone)[number]
-    kept = [
-        [new if dice.random() < 0.3 and new else old for old, new in zip(*both, strict=True)]
-        for both in zip(log[number], other, strict=True)
+    other_log = random_log(dice, number + 1, deletes=deletes, unavailable_share=unavailable_share)[
+        number
     ]
-    return {**log, number: kept}
+    messages = [
+        [new if dice.random() < 0.3 and new else old for old, new in zip(*both, strict=True)]
+        for both in zip(log[number], other_log, strict=True)
+    ]
+    return {**log, number: messages}
 
 
 def one_log(
-    dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch, alone: float
+    dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch, unavailable_share: float
 ) -> str:
     """What is wrong with the table after a random run.
 
-    `alone`: how many rows leave a column alone.
+    `unavailable_share`: how many rows leave a column alone.
     """
     deletes, windows = not table.versioned, dice.randint(1, 5)
     dead, log = divided(
-        dice, random_log(dice, windows, deletes=deletes, alone=alone), dice.choice([0, 0.3])
+        dice,
+        random_log(dice, windows, deletes=deletes, unavailable_share=unavailable_share),
+        dice.choice([0, 0.3]),
     )
 
     def to_the_end(run: Callable[[], None], retry: Callable[[], None] = lambda: None) -> None:
@@ -79,27 +88,36 @@ def one_log(
         retry()
 
     for number in (
-        range(windows) if alone and dice.random() < 0.5 else dice.sample(range(windows), windows)
+        range(windows)
+        if unavailable_share and dice.random() < 0.5
+        else dice.sample(range(windows), windows)
     ):
         run = partial(table.commit, log, number)
         to_the_end(run, run)  # as a retry would, whether it is there or not
         if dice.random() < 0.3:
-            again = dice.choice(sorted(table.generations))
-            before, other = (
-                table.generations[again],
-                replay(dice, log, again, deletes=deletes, alone=alone),
+            number_again = dice.choice(sorted(table.generations))
+            old_generation, replayed = (
+                table.generations[number_again],
+                replay(
+                    dice, log, number_again, deletes=deletes, unavailable_share=unavailable_share
+                ),
             )
-            to_the_end(partial(table.commit, other, again, replace=True))
-            log = other if table.generations[again] > before else log
+            to_the_end(partial(table.commit, replayed, number_again, replace=True))
+            log = replayed if table.generations[number_again] > old_generation else log
         if dice.random() < 0.5:
-            again = dice.choice(sorted(table.generations))
-            accepted, dead[again] = (
-                part[again] for part in divided(dice, {again: dead[again]}, 0.6)
+            number_again = dice.choice(sorted(table.generations))
+            accepted, dead[number_again] = (
+                part[number_again]
+                for part in divided(dice, {number_again: dead[number_again]}, 0.6)
             )
-            before = table.generations[again]
-            to_the_end(partial(table.replay_dead_letters, log, {again: accepted}, again))
+            old_generation = table.generations[number_again]
+            to_the_end(
+                partial(table.replay_dead_letters, log, {number_again: accepted}, number_again)
+            )
             log = (
-                joined(log, {again: accepted}, again) if table.generations[again] > before else log
+                joined(log, {number_again: accepted}, number_again)
+                if table.generations[number_again] > old_generation
+                else log
             )
     return table.wrong()
 
@@ -108,7 +126,7 @@ def replayed_between(table: Keyed) -> None:
     """A window whose refused messages lie before and behind those that it took, with a
     later window that tells of one of the keys.
     """
-    taken = log_of(
+    log = log_of(
         [[], [Change(A, 2)], [Change(B, None)], [Change(C, 1)], [], [Change(D, None)], []],
         [[Change(E, 9)]],
     )
@@ -124,9 +142,9 @@ def replayed_between(table: Keyed) -> None:
         ],
         [],
     )
-    table.commit(taken, 1)
-    table.commit(taken, 0)
-    table.replay_dead_letters(taken, dead, 0)
+    table.commit(log, 1)
+    table.commit(log, 0)
+    table.replay_dead_letters(log, dead, 0)
 
 
 def out_of_order(
@@ -180,9 +198,9 @@ class KeyedTableContract:
         for _ in range(self.LOGS):
             seed = dice.randrange(2**32)
             table = self.table(kind, NARROW)
-            alone = 0 if table.versioned else seed % 2 * 0.4
-            wrong = one_log(random.Random(seed), table, monkeypatch, alone)
-            assert not wrong, f"part {part}, seed {seed}: {wrong}"
+            unavailable_share = 0 if table.versioned else seed % 2 * 0.4
+            mistakes = one_log(random.Random(seed), table, monkeypatch, unavailable_share)
+            assert not mistakes, f"part {part}, seed {seed}: {mistakes}"
 
     @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
     def test_an_older_window_does_not_undo_a_newer_one(self, order: list[int]) -> None:
@@ -303,7 +321,7 @@ class KeyedTableContract:
         log = random_log(random.Random(7), 4, deletes=True)
         sinks = [table.made() for _ in log]
         ready = [(sink, *table.staged(log, number, 0, sink)) for number, sink in enumerate(sinks)]
-        outcomes = together([lambda one=one: one[0].commit(*one[1:]) for one in ready])  # type: ignore[misc]
+        outcomes = together([lambda racer=racer: racer[0].commit(*racer[1:]) for racer in ready])  # type: ignore[misc]
         assert all(isinstance(outcome, Done) for outcome in outcomes)
         table.committed = {number: last_changes(log, number, False) for number in log}
         assert not table.wrong()

@@ -20,8 +20,8 @@ class MemoryWorld(SinkWorld):
         del server
         return str(folder)
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return MemoryBoth(place, rows, metadata)
+    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return MemoryBoth(location, rows, metadata)
 
     def reopen(self, sink: Any) -> Any:
         return sink

@@ -40,21 +40,22 @@ def stage(
     """One place for all tests of a kind: it may need a server of its own."""
     folder: Path = tmp_path_factory.mktemp("deaths")
     kind = world_of(request.param)
-    with kind.placed(folder) as place:
-        kind.sink_at(place).prepare()
+    with kind.placed(folder) as location:
+        kind.sink_at(location).prepare()
         numbers = count()
-        job = Job(request.param, place, str(folder), 0, "none")
+        job = Job(request.param, location, str(folder), 0, "none")
         yield Stage(kind, job, numbers)
-        fresh = kind.sink_at(place)
+        fresh = kind.sink_at(location)
         report = verdict(kind, fresh, range(next(numbers)), job.rows)
         assert report.ok, f"over all tests: {report}"
         assert unmerged(fresh) == []
 
 
-def in_short(every: Sequence[str], *kept: str) -> list[object]:
+def in_short(parameters: Sequence[str], *kept_parameters: str) -> list[object]:
     """Parameters, of which `make test` takes these."""
     return [
-        value if value in kept else pytest.param(value, marks=pytest.mark.long) for value in every
+        value if value in kept_parameters else pytest.param(value, marks=pytest.mark.long)
+        for value in parameters
     ]
 
 
@@ -75,14 +76,14 @@ def holds(stage: Stage, number: int, first: str | None = None) -> None:
 
 
 @pytest.mark.parametrize("point", in_short(POINTS, "commit.before", "commit.after"))
-@pytest.mark.parametrize("how", in_short(("kill", "raise"), "kill"))
-def test_dead_at_a_point(stage: Stage, point: CrashPoint, how: str) -> None:
+@pytest.mark.parametrize("death", in_short(("kill", "raise"), "kill"))
+def test_dead_at_a_point(stage: Stage, point: CrashPoint, death: str) -> None:
     """Killed, or failed: another attempt finds the commit exactly if it had been sent,
     and every message is there once.
     """
     job = stage.job.but(window=next(stage.numbers))
-    assert ends(job.but(attempt="first", crash=f"{point}:{how}")) == (
-        CRASHED if how == "raise" else -9
+    assert ends(job.but(attempt="first", crash=f"{point}:{death}")) == (
+        CRASHED if death == "raise" else -9
     )
     assert ends(job.but(attempt="retry")) == (ALREADY if point in stage.kind.arrived else DONE)
     holds(stage, job.window, "first" if point in stage.kind.arrived else "retry")

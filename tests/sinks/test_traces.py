@@ -65,7 +65,7 @@ class RecordedTable(Recorded):
     loses: bool | None = None
 
     def listened_to(self, recorder: Recorder, who: str) -> Any:
-        on_put(self, self._told)
+        on_put(self, self._record_put)
         store: Any = self.store  # type: ignore[attr-defined]
         writing = store.writing
 
@@ -74,8 +74,11 @@ class RecordedTable(Recorded):
             with ExitStack() as stack:
                 with self.recorder.step(self.who, "look") as reply:
                     state = stack.enter_context(writing())
-                    held = committed_by_key(state, [self.window]).get(self.window)
-                    reply(None if held is None else held.receipt.attempt, state.version - 1)
+                    committed_window = committed_by_key(state, [self.window]).get(self.window)
+                    reply(
+                        None if committed_window is None else committed_window.receipt.attempt,
+                        state.version - 1,
+                    )
                 yield state
 
         store.writing = looks
@@ -85,27 +88,27 @@ class RecordedTable(Recorded):
         self.window = receipt.window.key
         return super().commit(receipt, staged)
 
-    def _told(self, state: Any, change: TableChange) -> Answer:
+    def _record_put(self, state: Any, change: TableChange) -> Answer:
         arrives, self.loses = self.loses, None
         with self.recorder.step(self.who, "put", state.version) as reply:
-            answer: Answer = Unanswered("") if arrives is False else state.put(change)
+            put_answer: Answer = Unanswered("") if arrives is False else state.put(change)
             if arrives is not None:
-                answer = Unanswered("the answer was lost")
-            reply({Written: "ok", Conflict: "taken", Unanswered: "unknown"}[type(answer)])
-        return answer
+                put_answer = Unanswered("the answer was lost")
+            reply({Written: "ok", Conflict: "taken", Unanswered: "unknown"}[type(put_answer)])
+        return put_answer
 
 
-def opened(kind: str, place: str, recorder: Recorder, who: str) -> Any:
+def opened(kind: str, location: str, recorder: Recorder, who: str) -> Any:
     """A run's sink, recorded."""
-    return recorded(world_of(kind).sink_at(place), recorder, who, RecordedTable)
+    return recorded(world_of(kind).sink_at(location), recorder, who, RecordedTable)
 
 
 @pytest.fixture
 def make(kind: str, tmp_path: Path, recorder: Recorder) -> Make:
     """Runs' sinks on one prepared table."""
-    place = world_of(kind).place(tmp_path / "table", None)
-    world_of(kind).sink_at(place).prepare()
-    return partial(opened, kind, place, recorder)
+    location = world_of(kind).place(tmp_path / "table", None)
+    world_of(kind).sink_at(location).prepare()
+    return partial(opened, kind, location, recorder)
 
 
 def _killed_at(make: Make, point: CrashPoint) -> None:
@@ -192,7 +195,7 @@ class TestIceberg(NumberedTraces):
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize(
-    ("kind", "twin", "at"),
+    ("kind", "twin", "version"),
     [
         ("delta", lets_delta_rs_retry, 0),
         ("delta-keyed", writes_on_the_newest, 1),
@@ -204,7 +207,7 @@ class TestIceberg(NumberedTraces):
     ],
 )
 def test_a_twin_is_not_followed(
-    kind: str, make: Make, recorder: Recorder, twin: Break, at: int
+    kind: str, make: Make, recorder: Recorder, twin: Break, version: int
 ) -> None:
     """A put that is answered ok under a number that was taken, or another number than the one
     behind the look: the models can't.
@@ -215,4 +218,4 @@ def test_a_twin_is_not_followed(
     commits(waiting)
     model = {"files": Manifests, "iceberg": Catalog}.get(kind, NumberedLog)
     first, *_ = refused(model(), "one window twice", recorder.trace())
-    assert (first.who, first.name, first.target, first.reply) == ("A", "put", at, "ok")
+    assert (first.who, first.name, first.target, first.reply) == ("A", "put", version, "ok")

@@ -84,9 +84,9 @@ def recorder(tmp_path: Path) -> Recorder:
 
 def commits(sink: Any, generation: int = 0, window: int = 0) -> Any:
     """A run of a window up to its end."""
-    made, staged = staged_receipt(sink, window, generation, sink.who)
-    sink.commit_dead(made.plan, sink.who, staged)
-    return sink.commit(made, staged)
+    receipt, staged = staged_receipt(sink, window, generation, sink.who)
+    sink.commit_dead(receipt.plan, sink.who, staged)
+    return sink.commit(receipt, staged)
 
 
 def follows(

@@ -41,16 +41,16 @@ def test_polars_and_duckdb_see_the_windows(tmp_path: Path, key: PrimaryKey | Non
         sink = DeltaKeyedBoth(str(tmp_path / "orders"), ROWS, key)
     sink.prepare()
     for number, generation in ((0, 0), (1, 0), (1, 1)):
-        made, staged = staged_receipt(sink, number, generation, f"a{number}{generation}")
-        sink.commit_dead(made.plan, made.attempt, staged)
-        assert isinstance(sink.commit(made, staged), Done)
+        receipt, staged = staged_receipt(sink, number, generation, f"a{number}{generation}")
+        sink.commit_dead(receipt.plan, receipt.attempt, staged)
+        assert isinstance(sink.commit(receipt, staged), Done)
     for table, rows in ((sink.uri, 18), (f"{sink.uri}_dead", 2)):
         of_window = pl.scan_delta(table).filter(pl.col("_window") == window(0).key).collect()
         assert (of_window.height, of_window["_window"].null_count()) == (rows, 0)
     paths = DeltaTable(sink.uri).file_uris()
     query = "SELECT count(*) FROM read_parquet($paths) WHERE _window = $window"
-    found = duckdb.sql(query, params={"paths": paths, "window": window(1).key}).fetchall()
-    assert found == [(18,)]
+    counts = duckdb.sql(query, params={"paths": paths, "window": window(1).key}).fetchall()
+    assert counts == [(18,)]
 
 
 def narrow(folder: Path) -> tuple[DeltaTable, AddAction]:

@@ -56,8 +56,8 @@ class FilesWorld(SinkWorld):
         del server
         return str(folder / "orders")
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return FilesBoth(place, rows, metadata, self.written)
+    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return FilesBoth(location, rows, metadata, self.written)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         with FilesStore(sink.uri).reading() as state:

@@ -64,11 +64,11 @@ GRACE = timedelta(hours=2)
 @pytest.fixture
 def sink(tmp_path: Path) -> Any:
     """A table with two windows."""
-    made = sink_at(str(tmp_path))
-    made.prepare()
+    sink = sink_at(str(tmp_path))
+    sink.prepare()
     for number in (0, 1):
-        commit(made, number)
-    return made
+        commit(sink, number)
+    return sink
 
 
 def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
@@ -101,7 +101,7 @@ def ids(sink: Any) -> list[str]:
     return sorted(i for piece in pieces(sink) for i in piece["id"].to_pylist())
 
 
-def whole(sink: Any, number: int) -> bool:
+def is_complete(sink: Any, number: int) -> bool:
     """Returns whether a window's rows have the checksums of its receipt."""
     committed = sink.look(window(number)).receipt
     back = summed(committed.splits, sink.audit().contents(window(number)), sink.metadata)
@@ -121,15 +121,15 @@ def test_what_was_committed_stays_so(sink: Any, maintain: Callable[[Any], object
     """After expiry, compaction, or both, a rerun skips, receipts are as they were, the
     rows have their checksums, and work goes on.
     """
-    before = list(sink.receipts())
+    committed = list(sink.receipts())
     maintain(sink)
     fresh = sink_at(sink.at.warehouse)
-    assert list(fresh.receipts()) == before
+    assert list(fresh.receipts()) == committed
     assert isinstance(commit(fresh, 0, attempt="again"), AlreadyDone)
-    assert whole(fresh, 0)
+    assert is_complete(fresh, 0)
     assert isinstance(commit(fresh, 0, 1, "b1"), Done)
     assert isinstance(commit(fresh, 2), Done)
-    assert whole(fresh, 0)
+    assert is_complete(fresh, 0)
     assert len(ids(fresh)) == len(set(ids(fresh))) == 54
 
 
@@ -175,14 +175,14 @@ def test_a_rollback_outlives_compaction_and_expiry(
 
 def test_a_rollback_to_a_snapshot_of_others(tmp_path: Path) -> None:
     """Before windrow's first one nothing is committed, windows without rows included."""
-    made = sink_at(str(tmp_path))
-    made.prepare()
-    table(made).append(table(made).scan().to_arrow())
-    others = table(made).current_snapshot().snapshot_id
-    empty = receipt(plan(made, 0, (0, 0)), [], 0, "a1")
-    assert isinstance(made.commit(empty, []), Done)
-    table(made).manage_snapshots().set_current_snapshot(others).commit()
-    fresh = sink_at(made.at.warehouse)
+    sink = sink_at(str(tmp_path))
+    sink.prepare()
+    table(sink).append(table(sink).scan().to_arrow())
+    others = table(sink).current_snapshot().snapshot_id
+    empty = receipt(plan(sink, 0, (0, 0)), [], 0, "a1")
+    assert isinstance(sink.commit(empty, []), Done)
+    table(sink).manage_snapshots().set_current_snapshot(others).commit()
+    fresh = sink_at(sink.at.warehouse)
     assert list(fresh.receipts()) == []
     assert isinstance(fresh.commit(empty, []), Done)
 
@@ -221,10 +221,10 @@ def test_a_size_is_told_without_reading_rows(sink: Any) -> None:
     for file in folder_of(sink).rglob("*.parquet"):
         file.unlink()
     assert sink.size()[0] == 36
-    other = IcebergBoth(CatalogTable.in_folder(sink.at.warehouse, "shop.other"), ROWS)
-    assert other.size() is None
-    other.prepare()
-    assert other.size() == (0, 0)
+    other_sink = IcebergBoth(CatalogTable.in_folder(sink.at.warehouse, "shop.other"), ROWS)
+    assert other_sink.size() is None
+    other_sink.prepare()
+    assert other_sink.size() == (0, 0)
 
 
 def test_dead_letters_that_a_rollback_took_back_are_brought_again(sink: Any) -> None:
@@ -251,8 +251,10 @@ def test_a_branch_of_others_is_left_alone(sink: Any) -> None:
     about = table(sink)
     about.manage_snapshots().create_branch(about.current_snapshot().snapshot_id, "try").commit()
     rows = about.scan().to_arrow().slice(0, 1)
-    at = rows.schema.get_field_index("_window")
-    tried = rows.set_column(at, rows.schema.field(at), pa.array([window(5).key]))
+    column_index = rows.schema.get_field_index("_window")
+    tried = rows.set_column(
+        column_index, rows.schema.field(column_index), pa.array([window(5).key])
+    )
     table(sink).append(tried, branch="try")
     about = table(sink)
     about.manage_snapshots().create_tag(about.current_snapshot().snapshot_id, "kept").commit()
@@ -276,8 +278,10 @@ def test_rows_that_others_append_are_told(sink: Any) -> None:
     """
     about = table(sink)
     rows = about.scan().to_arrow().slice(0, 1)
-    at = rows.schema.get_field_index("_window")
-    about.append(rows.set_column(at, rows.schema.field(at), pa.array([window(5).key])))
+    column_index = rows.schema.get_field_index("_window")
+    about.append(
+        rows.set_column(column_index, rows.schema.field(column_index), pa.array([window(5).key]))
+    )
     made, staged = staged_receipt(sink, 5)
     with pytest.raises(RefusedError, match="no commit of windrow brought"):
         sink.commit(made, staged)
@@ -288,11 +292,11 @@ def test_rows_that_others_append_are_told(sink: Any) -> None:
 def test_rows_that_others_deleted_are_missed(sink: Any) -> None:
     """Verification counts what is left, and reads what is left."""
     table(sink).delete("id = '0-0'")
-    held = sink.audit().rows_held(window(0))
-    assert [(h.rows, h.lowest) for h in held] == [(8, 1), (9, 0)]
-    assert not whole(sink, 0)
+    row_ranges = sink.audit().rows_held(window(0))
+    assert [(h.rows, h.lowest) for h in row_ranges] == [(8, 1), (9, 0)]
+    assert not is_complete(sink, 0)
     assert isinstance(commit(sink, 0, 1, "b1"), Done)
-    assert whole(sink, 0)
+    assert is_complete(sink, 0)
 
 
 class _Deletes(ManifestWriterV2):
@@ -302,19 +306,19 @@ class _Deletes(ManifestWriterV2):
         return ManifestContent.DELETES
 
 
-def delete(sink: Any, rows: pa.Table, **how: Any) -> None:
+def delete(sink: Any, rows: pa.Table, **options: Any) -> None:
     """Puts a file of deletes beside the data, as merge-on-read of another engine leaves it."""
     task, *_ = state_of(sink).tasks(window(0).key)
-    place = folder_of(sink) / "deletes.parquet"
-    pq.write_table(rows, place)
+    delete_path = folder_of(sink) / "deletes.parquet"
+    pq.write_table(rows, delete_path)
     deletes = DataFile.from_args(
-        file_path=f"file://{place}",
+        file_path=f"file://{delete_path}",
         file_format=FileFormat.PARQUET,
         partition=task.file.partition,
         record_count=rows.num_rows,
-        file_size_in_bytes=place.stat().st_size,
+        file_size_in_bytes=delete_path.stat().st_size,
         spec_id=0,
-        **how,
+        **options,
     )
     with table(sink).transaction() as change, change.update_snapshot().fast_append() as added:
         about = change.table_metadata
@@ -329,8 +333,8 @@ def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
     size is told that counts the others.
     """
     task, *_ = state_of(sink).tasks(window(0).key)
-    at = {"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())}
-    delete(sink, pa.table(at), content=DataFileContent.POSITION_DELETES)
+    delete_columns = {"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())}
+    delete(sink, pa.table(delete_columns), content=DataFileContent.POSITION_DELETES)
     assert [h.rows for h in sink.audit().rows_held(window(0))] == [7, 9]
     assert len(ids(sink)) == 34
     state = state_of(sink)
@@ -348,8 +352,8 @@ def test_rows_that_another_engine_deletes_by_equality(sink: Any) -> None:
     """
     snapshots = IcebergSnapshots(sink.at)
     assert snapshots.newest() == str(table(sink).current_snapshot().snapshot_id)
-    how = {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": [1]}
-    delete(sink, pa.table({"id": ["0-0"]}), **how)
+    options = {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": [1]}
+    delete(sink, pa.table({"id": ["0-0"]}), **options)
     for ask in (snapshots.newest, snapshots.schema):
         with pytest.raises(UnreachableError, match="some are deleted by equality deletes"):
             ask()
@@ -371,10 +375,10 @@ def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
     sink.prepare()
     assert isinstance(commit(sink, 0), Done)
     rewrite(sink)
-    assert whole(sink, 0)
+    assert is_complete(sink, 0)
     assert [(h.rows, h.offsets) for h in sink.audit().rows_held(window(0))] == [(9, 9)] * 2
     assert isinstance(commit(sink, 0, 1, "b1"), Done)
-    assert whole(sink, 0)
+    assert is_complete(sink, 0)
 
 
 def test_other_partitions_are_refused(sink: Any) -> None:
@@ -392,23 +396,23 @@ def test_other_partitions_are_refused(sink: Any) -> None:
 
 def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
     """One that windrow didn't make is left as it is."""
-    made = sink_at(str(tmp_path))
-    made.prepare()
-    table(made).transaction().remove_properties("windrow.pipeline").commit_transaction()
-    before = opened(made.at).load_table(made.at.table).metadata_location
+    sink = sink_at(str(tmp_path))
+    sink.prepare()
+    table(sink).transaction().remove_properties("windrow.pipeline").commit_transaction()
+    old_metadata = opened(sink.at).load_table(sink.at.table).metadata_location
     with pytest.raises(
         SpecError, match=r"not made by windrow: its property 'windrow\.pipeline' is missing"
     ):
-        made.prepare()
-    assert opened(made.at).load_table(made.at.table).metadata_location == before
+        sink.prepare()
+    assert opened(sink.at).load_table(sink.at.table).metadata_location == old_metadata
 
 
 def test_a_table_of_another_form_is_refused(tmp_path: Path) -> None:
     """What an older windrow said of its windows isn't read, and isn't taken for nothing."""
-    made = sink_at(str(tmp_path))
-    made.prepare()
-    table(made).transaction().remove_properties("windrow.form").commit_transaction()
-    for look in (made.prepare, lambda: made.look(window(0))):
+    sink = sink_at(str(tmp_path))
+    sink.prepare()
+    table(sink).transaction().remove_properties("windrow.form").commit_transaction()
+    for look in (sink.prepare, lambda: sink.look(window(0))):
         with pytest.raises(SpecError, match="in form 1; this one knows form 2"):
             look()
 
@@ -464,7 +468,7 @@ def test_a_dead_replay_after_a_rewrite(sink: Any) -> None:
     rewrite(sink)
     made, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
     assert isinstance(sink.commit(made, staged), Done)
-    assert whole(sink, 0)
+    assert is_complete(sink, 0)
     assert len(ids(sink)) == 38
 
 
@@ -479,18 +483,18 @@ def make_anew(sink: Any) -> None:
     sink_at(sink.at.warehouse).prepare()
 
 
-@pytest.mark.parametrize(("between", "left"), [(rewrite, 54), (roll_back, 36)])
+@pytest.mark.parametrize(("foreign_commit", "row_count"), [(rewrite, 54), (roll_back, 36)])
 def test_a_foreign_commit_in_between_is_looked_at(
-    sink: Any, between: Callable[[Any], object], left: int
+    sink: Any, foreign_commit: Callable[[Any], object], row_count: int
 ) -> None:
     """Whatever others do to the table between look and write makes ours fail and look
     again; theirs and ours are there.
     """
     made, staged = staged_receipt(sink, 2)
-    tries = overtaken_by(sink, between)
+    tries = overtaken_by(sink, foreign_commit)
     assert isinstance(sink.commit(made, staged), Done)
     assert len(tries) == 2
-    assert len(ids(sink)) == left
+    assert len(ids(sink)) == row_count
 
 
 def test_a_table_that_was_made_anew_in_between_is_another_one(tmp_path: Path) -> None:

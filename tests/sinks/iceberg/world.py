@@ -31,13 +31,13 @@ class IcebergBoth(WithDeadLetters, WindowTable):
 
     def __init__(
         self,
-        at: CatalogTable,
+        table: CatalogTable,
         schema: pa.Schema,
         metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
     ) -> None:
-        super().__init__(IcebergStore(at, metadata, evolve), schema)
-        letters = IcebergStore(at.dead(), DEFAULT)
+        super().__init__(IcebergStore(table, metadata, evolve), schema)
+        letters = IcebergStore(table.dead(), DEFAULT)
         self.dead_letters = DeadLetterTable(letters)
 
     @property
@@ -59,8 +59,8 @@ class IcebergWorld(SinkWorld):
         del server
         return str(folder)
 
-    def made(self, place: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return IcebergBoth(CatalogTable.in_folder(place, TABLE), rows, metadata)
+    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+        return IcebergBoth(CatalogTable.in_folder(location, TABLE), rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         return pieces(sink)

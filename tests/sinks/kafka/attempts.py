@@ -16,13 +16,13 @@ DONE, ALREADY, OTHER = 0, 1, 2
 
 
 def started(
-    place: str, number: int, name: str, crash: str = "", twin: str | None = None
+    location: str, number: int, name: str, crash: str = "", twin: str | None = None
 ) -> BaseProcess:
     """Starts an attempt at a window.
 
     `crash`: the value of WINDROW_CRASH; `twin`: a broken sink to run instead of the real one.
     """
-    process = SERVER.Process(target=_child, args=(place, number, name, crash, twin))
+    process = SERVER.Process(target=_child, args=(location, number, name, crash, twin))
     process.start()
     return process
 
@@ -33,13 +33,13 @@ def ended(process: BaseProcess) -> int | None:
     return process.exitcode
 
 
-def _child(place: str, number: int, name: str, crash: str, twin: str | None) -> NoReturn:
+def _child(location: str, number: int, name: str, crash: str, twin: str | None) -> NoReturn:
     os.environ["WINDROW_CRASH"] = crash
     code = OTHER
     try:
-        sink = sink_at(place) if twin is None else TWINS[twin](place)
-        made, staged = staged_receipt(sink, number, 0, name)
-        sink.commit_dead(made.plan, name, staged)
-        code = {Done: DONE, AlreadyDone: ALREADY}.get(type(sink.commit(made, staged)), OTHER)
+        sink = sink_at(location) if twin is None else TWINS[twin](location)
+        receipt, staged = staged_receipt(sink, number, 0, name)
+        sink.commit_dead(receipt.plan, name, staged)
+        code = {Done: DONE, AlreadyDone: ALREADY}.get(type(sink.commit(receipt, staged)), OTHER)
     finally:
         os._exit(code)

@@ -41,24 +41,24 @@ TRIES = 4
 
 
 @pytest.fixture
-def place(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def location(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A prepared table, whose windows share their transactional ids."""
-    made = new_place(kafka, str(tmp_path / "staging"), pool=1)
-    sink_at(made).prepare()
+    location = new_place(kafka, str(tmp_path / "staging"), pool=1)
+    sink_at(location).prepare()
     record_the_wire(monkeypatch)
-    return made
+    return location
 
 
-def opened(place: str, recorder: Recorder, who: str, kind: type[Any] = RecordedKafka) -> Any:
+def opened(location: str, recorder: Recorder, who: str, kind: type[Any] = RecordedKafka) -> Any:
     """Opens a run's sink, recorded."""
-    return at(place, kind).listened_to(recorder, who)
+    return at(location, kind).listened_to(recorder, who)
 
 
-def run(place: str, recorder: Recorder, who: str, crash: str = "") -> None:
+def run(location: str, recorder: Recorder, who: str, crash: str = "") -> None:
     """Runs window 0 in a process of its own."""
     os.environ["WINDROW_CRASH"] = crash
     record_the_wire(pytest.MonkeyPatch())
-    commits(opened(place, recorder, who))
+    commits(opened(location, recorder, who))
 
 
 def patient(name: str) -> Scenario:
@@ -80,9 +80,9 @@ def refused(recorder: Recorder) -> Sequence[Event]:
     return traces.refused(FencedIds(), patient("one window twice"), recorder.trace())
 
 
-def test_one_run_is_followed(place: str, recorder: Recorder) -> None:
+def test_one_run_is_followed(location: str, recorder: Recorder) -> None:
     """Glance; fence, look, write for each split; look and wait; fence, look, write the receipt."""
-    sink = opened(place, recorder, "A")
+    sink = opened(location, recorder, "A")
     assert isinstance(commits(sink), Done)
     split = ["init", "control", "send", "end"]
     assert [name for _, name, _ in steps(follows(recorder))] == [
@@ -96,38 +96,38 @@ def test_one_run_is_followed(place: str, recorder: Recorder) -> None:
 
 
 def test_splits_at_the_same_time_are_followed(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look after a fence waits until the other transaction is decided, if it has written."""
     monkeypatch.setattr(store, "PARALLEL", 2)
-    assert isinstance(commits(opened(place, recorder, "A")), Done)
+    assert isinstance(commits(opened(location, recorder, "A")), Done)
     follows(recorder)
 
 
 @pytest.mark.parametrize("where", ["before a fence", "behind messages", "before the receipt"])
-def test_a_race_is_followed(place: str, recorder: Recorder, where: str) -> None:
+def test_a_race_is_followed(location: str, recorder: Recorder, where: str) -> None:
     """B runs from beginning to end before A's first fence, when A's rows are written,
     or before A's receipt; A hears of it.
     """
-    first = opened(place, recorder, "A")
+    first = opened(location, recorder, "A")
 
     def turn() -> None:
-        ended(begun(run, place, recorder, "B"))
+        ended(begun(run, location, recorder, "B"))
 
     if where == "behind messages":
         behind_messages(first, turn)
     else:
         before_fence(first, turn, of_receipt=where == "before the receipt")
     assert isinstance(commits(first), AlreadyDone)
-    told = steps(follows(recorder))
-    assert (("A", "send", "fenced") in told) is (where == "behind messages")
-    assert told[-1] == ("A", "control", "B")
+    run_steps = steps(follows(recorder))
+    assert (("A", "send", "fenced") in run_steps) is (where == "behind messages")
+    assert run_steps[-1] == ("A", "control", "B")
 
 
-def test_two_windows_are_followed(place: str, recorder: Recorder) -> None:
+def test_two_windows_are_followed(location: str, recorder: Recorder) -> None:
     """The splits of B's window are published; A's window comes before its receipt."""
-    first, second = opened(place, recorder, "A"), opened(place, recorder, "B")
-    dying = opened(place, recorder, "B")
+    first, second = opened(location, recorder, "A"), opened(location, recorder, "B")
+    dying = opened(location, recorder, "B")
     before_fence(dying, lambda: pytest.fail("it dies before the receipt"), of_receipt=True)
     with pytest.raises(pytest.fail.Exception):
         commits(dying, window=1)
@@ -141,45 +141,45 @@ def test_two_windows_are_followed(place: str, recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("point", ["split.before", "split.after", "commit.before", "commit.after"])
-def test_a_kill_is_followed(place: str, recorder: Recorder, point: CrashPoint) -> None:
+def test_a_kill_is_followed(location: str, recorder: Recorder, point: CrashPoint) -> None:
     """A is killed right before or behind a commit; B ends what A left open, and finds
     what is decided.
     """
-    assert killed(run, place, recorder, "A", f"{point}:kill")
-    sink = opened(place, recorder, "B")
+    assert killed(run, location, recorder, "A", f"{point}:kill")
+    sink = opened(location, recorder, "B")
     if point.endswith("after"):  # the broker answers a commit before its markers are in the logs
         for topic in (*sink.options.topics, sink.options.control):
             until_decided(sink.connection.servers, topic)
     assert isinstance(commits(sink), AlreadyDone if point == "commit.after" else Done)
-    told = steps(follows(recorder))
-    first = next(n for n, (who, _, _) in enumerate(told) if who == "B")
-    fences = [name for _, name, _ in told[first + 1 : first + 4]]
+    run_steps = steps(follows(recorder))
+    first = next(n for n, (who, _, _) in enumerate(run_steps) if who == "B")
+    fences = [name for _, name, _ in run_steps[first + 1 : first + 4]]
     assert (fences == ["init"] * 3) is point.endswith("before")
 
 
 @pytest.mark.parametrize("point", ["split.before", "commit.before"])
-def test_a_zombie_is_followed(place: str, recorder: Recorder, point: CrashPoint) -> None:
+def test_a_zombie_is_followed(location: str, recorder: Recorder, point: CrashPoint) -> None:
     """A is stopped before a commit, and B commits the window; A wakes, its commit is
     refused, and it finds B's receipt.
     """
-    first = begun(run, place, recorder, "A", f"{point}:stop")
+    first = begun(run, location, recorder, "A", f"{point}:stop")
     try:
         assert stops(first)
-        assert isinstance(commits(opened(place, recorder, "B")), Done)
+        assert isinstance(commits(opened(location, recorder, "B")), Done)
         os.kill(first.pid or 0, signal.SIGCONT)
         assert ended(first) == 0
     finally:
         first.kill()
         first.join(60)
-    told = steps(follows(recorder))
-    assert ("A", "end", "fenced") in told
-    assert told[-1] == ("A", "control", "B")
+    run_steps = steps(follows(recorder))
+    assert ("A", "end", "fenced") in run_steps
+    assert run_steps[-1] == ("A", "control", "B")
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["arrived", "never"])
 @pytest.mark.parametrize("number", [0, 2], ids=["of a split", "of the receipt"])
 def test_a_lost_answer_is_followed(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, number: int, arrives: bool
+    location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, number: int, arrives: bool
 ) -> None:
     """Whether the commit arrived or not, the sink fences again, and writes what isn't there."""
     commit_, commits_ = TransactionalProducer.commit, count()
@@ -193,27 +193,27 @@ def test_a_lost_answer_is_followed(
         raise ProducerError("failed", "the answer was lost", unanswered=True)
 
     monkeypatch.setattr(TransactionalProducer, "commit", losing)
-    assert isinstance(commits(opened(place, recorder, "A")), Done)
+    assert isinstance(commits(opened(location, recorder, "A")), Done)
     ends = [e.reply for e in follows(recorder) if e.name == "end"]
     assert ends == ["ok"] * number + ["unknown"] + ["ok"] * (3 - number - arrives)
 
 
 def test_a_commit_that_is_asked_for_again_is_one(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes longer than the client waits for one answer, and is waited for again."""
     monkeypatch.setattr(producers, "CALL_SECONDS", 0.0)
     calls, retried = list[bool](), TransactionalProducer.retried
 
     def counted(producer: TransactionalProducer, call: Any, *, commits: bool = False) -> Any:
-        def again() -> Any:
+        def call_again() -> Any:
             calls.append(commits)
             return call()
 
-        return retried(producer, again, commits=commits)
+        return retried(producer, call_again, commits=commits)
 
     monkeypatch.setattr(TransactionalProducer, "retried", counted)
-    assert isinstance(commits(opened(place, recorder, "A")), Done)
+    assert isinstance(commits(opened(location, recorder, "A")), Done)
     assert [e.reply for e in follows(recorder) if e.name == "end"] == ["ok"] * 3
     assert sum(calls) > 3
 
@@ -221,31 +221,31 @@ def test_a_commit_that_is_asked_for_again_is_one(
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_look_before_the_fence_is_not_followed(place: str, recorder: Recorder) -> None:
+def test_a_look_before_the_fence_is_not_followed(location: str, recorder: Recorder) -> None:
     """The model fences first, and this twin looks first."""
-    commits(opened(place, recorder, "A", recorded(LookBeforeFence)))
+    commits(opened(location, recorder, "A", recorded(LookBeforeFence)))
     first, *_ = refused(recorder)
     assert (first.who, first.name, first.target) == ("A", "control", None)
 
 
-def test_an_id_of_ones_own_is_not_followed(place: str, recorder: Recorder) -> None:
+def test_an_id_of_ones_own_is_not_followed(location: str, recorder: Recorder) -> None:
     """The model fences an id that all attempts share."""
-    commits(opened(place, recorder, "A", recorded(RandomId)))
+    commits(opened(location, recorder, "A", recorded(RandomId)))
     first, *_ = refused(recorder)
     assert first.name == "init"
     assert "part" not in str(first.target)
 
 
-def test_rows_without_their_record_are_not_followed(place: str, recorder: Recorder) -> None:
+def test_rows_without_their_record_are_not_followed(location: str, recorder: Recorder) -> None:
     """The model sends both in one transaction."""
-    commits(opened(place, recorder, "A", recorded(NoRecord)))
+    commits(opened(location, recorder, "A", recorded(NoRecord)))
     first, *_ = refused(recorder)
     assert (first.name, first.target) == ("send", "part 0: ")
 
 
-def test_a_receipt_before_its_rows_is_not_followed(place: str, recorder: Recorder) -> None:
+def test_a_receipt_before_its_rows_is_not_followed(location: str, recorder: Recorder) -> None:
     """The model waits until readers see the rows."""
-    sink = opened(place, recorder, "A")
+    sink = opened(location, recorder, "A")
     sink.topics.wait_until_seen = lambda _: None
     commits(sink)
     first, *_ = refused(recorder)
@@ -253,11 +253,11 @@ def test_a_receipt_before_its_rows_is_not_followed(place: str, recorder: Recorde
 
 
 def test_a_run_that_leaves_open_what_a_dead_one_left_is_not_followed(
-    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    location: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model ends it before it publishes anything."""
-    assert killed(run, place, recorder, "A", "split.before:kill")
+    assert killed(run, location, recorder, "A", "split.before:kill")
     monkeypatch.setattr(sinks, "abort_open", lambda *_: None)
-    commits(opened(place, recorder, "B"))
+    commits(opened(location, recorder, "B"))
     first, *_ = refused(recorder)
     assert (first.who, first.name, first.target) == ("B", "init", "part 0")

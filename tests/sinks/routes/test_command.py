@@ -48,20 +48,20 @@ def written(stage: Stage, sink: str) -> None:
 
 def ids(stage: Stage, table: str) -> list[int]:
     """What a table has."""
-    found: list[int] = (
+    ids: list[int] = (
         DeltaTable(str(stage.folder / "lake" / table)).to_pyarrow_table()["id"].to_pylist()
     )
-    return sorted(found)
+    return sorted(ids)
 
 
 def test_rows_lie_where_their_values_lead(routed: Stage) -> None:
     """A replay leaves each row in its table, and the receipt names the tables."""
     routed.json("run", routed.spec, "--window", hour(0))
-    before = [ids(routed, table) for table in ("first", "second", "things")]
-    assert sum(map(len, before)) == 4
-    assert all(before)
+    old_ids = [ids(routed, table) for table in ("first", "second", "things")]
+    assert sum(map(len, old_ids)) == 4
+    assert all(old_ids)
     routed.json("replay", routed.spec, "--window", hour(0))
-    assert [ids(routed, table) for table in ("first", "second", "things")] == before
+    assert [ids(routed, table) for table in ("first", "second", "things")] == old_ids
     (shown,) = routed.json("show", routed.spec)["windows"]
     assert [Path(r["table"]).name for r in shown["receipt"]["routed"]] == ["first", "second"]
 
@@ -151,8 +151,8 @@ def test_fewer_messages_take_no_rows_out_of_tables_that_have_a_window(routed: St
     Path("older").rename(first)
     routed.broker.delete_records(TopicPartition("shop.things", 0), 5)
     others = [ids(routed, table) for table in ("second", "things")]
-    said = routed.json("replay", routed.spec, *window, code=1)["error"]["message"]
-    assert "restore that table from a copy that has it" in said
+    message = routed.json("replay", routed.spec, *window, code=1)["error"]["message"]
+    assert "restore that table from a copy that has it" in message
     assert [ids(routed, table) for table in ("second", "things")] == others
     shutil.rmtree(first)
     Path("newer").rename(first)
@@ -165,8 +165,8 @@ def test_a_table_that_is_gone_is_not_made_anew(routed: Stage, kind: str) -> None
     """A folder that isn't mounted, or a table that is renamed in its database: the run is refused
     as with one table alone, and goes on once it is back.
     """
-    place = "path: lake/it" if kind == "files" else "path: it.sqlite, table: it"
-    written(routed, ROUTES.replace("{path: lake/first}", f"{{kind: {kind}, {place}}}"))
+    table_options = "path: lake/it" if kind == "files" else "path: it.sqlite, table: it"
+    written(routed, ROUTES.replace("{path: lake/first}", f"{{kind: {kind}, {table_options}}}"))
 
     def renamed(old: str, new: str) -> None:
         if kind == "files":
@@ -178,8 +178,8 @@ def test_a_table_that_is_gone_is_not_made_anew(routed: Stage, kind: str) -> None
     routed.json("run", routed.spec, "--window", hour(0))
     renamed("it", "away")
     for command in ("run", "plan"):
-        said = routed.json(command, routed.spec, "--window", hour(1), code=1)["error"]["message"]
-        assert "isn't there, and the ledger knows 1 committed window of it" in said
+        message = routed.json(command, routed.spec, "--window", hour(1), code=1)["error"]["message"]
+        assert "isn't there, and the ledger knows 1 committed window of it" in message
     assert kind == "sqlite" or not Path("lake/it").exists()
     renamed("away", "it")
     routed.json("run", routed.spec, "--window", hour(1))

@@ -49,9 +49,9 @@ def _listen(recorder: Recorder, who: str, name: str, table: Any) -> None:
 
     def looked(window: Any) -> Any:
         with recorder.step(who, "look_into", name) as reply:
-            held = look(window)
-            reply(None if held is None else held.receipt.attempt)
-        return held
+            committed = look(window)
+            reply(None if committed is None else committed.receipt.attempt)
+        return committed
 
     def committed(receipt: Any, staged: Any) -> Any:
         with recorder.step(who, "commit_to", name) as reply:
@@ -66,30 +66,30 @@ class GoesOn(RoutedBoth):
     """A broken twin: a commit to a table that wasn't answered will have arrived."""
 
     def _commit_to(self, sink: Any, receipt: Any, *args: Any) -> Any:
-        mine = super()._commit_to(sink, receipt, *args)
-        return receipt if isinstance(mine, Unknown) else mine
+        outcome = super()._commit_to(sink, receipt, *args)
+        return receipt if isinstance(outcome, Unknown) else outcome
 
 
 WORLD = RoutesWorld()
 
 
-def opened(place: str, recorder: Recorder, who: str) -> Any:
+def opened(location: str, recorder: Recorder, who: str) -> Any:
     """A run's sink, recorded."""
-    return recorded(WORLD.sink_at(place), recorder, who, RecordingRoutes)
+    return recorded(WORLD.sink_at(location), recorder, who, RecordingRoutes)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> str:
+def location(tmp_path: Path) -> str:
     """Three prepared tables."""
-    made = WORLD.place(tmp_path, None)
-    WORLD.sink_at(made).prepare()
-    return made
+    location = WORLD.place(tmp_path, None)
+    WORLD.sink_at(location).prepare()
+    return location
 
 
 @pytest.fixture
-def make(place: str, recorder: Recorder) -> Make:
+def make(location: str, recorder: Recorder) -> Make:
     """Runs' sinks on the tables."""
-    return partial(opened, place, recorder)
+    return partial(opened, location, recorder)
 
 
 def table_of(sink: Any, name: str) -> Any:
@@ -98,10 +98,10 @@ def table_of(sink: Any, name: str) -> Any:
 
 
 def losing(
-    place: str, recorder: Recorder, name: str, *, arrives: bool, kind: type[Any] = RoutedBoth
+    location: str, recorder: Recorder, name: str, *, arrives: bool, kind: type[Any] = RoutedBoth
 ) -> Any:
     """A run whose commit to a table has no answer."""
-    sink = WORLD.sink_at(place)
+    sink = WORLD.sink_at(location)
     sink.__class__ = kind
     table = table_of(sink, name)
     commit = table.commit
@@ -133,11 +133,11 @@ def test_a_race_is_followed(make: Make, recorder: Recorder, name: str) -> None:
     first = make("A")
     in_turn(table_of(first, name), "commit", partial(commits, make("B")))
     assert isinstance(commits(first), AlreadyDone)
-    own = [
+    own_replies = [
         reply for who, step, reply in steps(follows(recorder)) if (who, step) == ("A", "commit_to")
     ]
-    at_ = TABLES.index(name)
-    assert own == ["A"] * at_ + ["B"] * (3 - at_)
+    table_index = TABLES.index(name)
+    assert own_replies == ["A"] * table_index + ["B"] * (3 - table_index)
 
 
 class TestShared(SharedTraces):
@@ -167,26 +167,28 @@ def test_a_kill_is_followed(make: Make, recorder: Recorder, point: CrashPoint) -
 @pytest.mark.parametrize("arrives", [True, False], ids=["arrived", "never"])
 @pytest.mark.parametrize("name", ["first", LAST])
 def test_a_lost_answer_is_followed(
-    place: str, make: Make, recorder: Recorder, name: str, arrives: bool
+    location: str, make: Make, recorder: Recorder, name: str, arrives: bool
 ) -> None:
     """A says that it doesn't know, and asks no table behind; B finds out."""
-    assert isinstance(commits(losing(place, recorder, name, arrives=arrives)), Unknown)
+    assert isinstance(commits(losing(location, recorder, name, arrives=arrives)), Unknown)
     assert isinstance(commits(make("B")), AlreadyDone if arrives and name == LAST else Done)
     follows(recorder)
 
 
-def test_the_last_table_first_is_not_followed(make: Make, place: str, recorder: Recorder) -> None:
+def test_the_last_table_first_is_not_followed(
+    make: Make, location: str, recorder: Recorder
+) -> None:
     """In the model the others come before it."""
-    twin = WORLD.twin_at(place, "window-first")
+    twin = WORLD.twin_at(location, "window-first")
     commits(recorded(twin, recorder, "A", RecordingRoutes))
     first = first_refused(recorder)
     assert (first.name, first.target) == ("commit_to", LAST)
 
 
 def test_a_commit_behind_one_that_was_not_answered_is_not_followed(
-    place: str, recorder: Recorder
+    location: str, recorder: Recorder
 ) -> None:
     """The model's run ends there."""
-    commits(losing(place, recorder, "first", arrives=False, kind=GoesOn))
+    commits(losing(location, recorder, "first", arrives=False, kind=GoesOn))
     first = first_refused(recorder)
     assert (first.name, first.target) == ("look_into", "second")

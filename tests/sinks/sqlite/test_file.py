@@ -50,9 +50,9 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def sink(path: str) -> Any:
-    made = SqliteBoth(path, ROWS)
-    made.prepare()
-    return made
+    sink = SqliteBoth(path, ROWS)
+    sink.prepare()
+    return sink
 
 
 @pytest.fixture
@@ -80,14 +80,14 @@ def test_a_check_keeps_locks(sink: Any, user: sqlite3.Connection) -> None:
     user.execute("BEGIN EXCLUSIVE")
     sink.store.check_write()
     read = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0).execute('SELECT * FROM orders')"
-    other = subprocess.run(
+    checker = subprocess.run(
         [sys.executable, "-c", read, sink.store.path],
         stderr=subprocess.PIPE,
         text=True,
         timeout=30,
         check=False,
     )
-    assert "database is locked" in other.stderr
+    assert "database is locked" in checker.stderr
 
 
 HOLDER = """
@@ -123,8 +123,8 @@ def test_who_holds_a_file_is_named(
         assert holder.stdout.readline() == "up\n"
         with waits_heard() as heard, pytest.raises(UnreachableError, match="locked"):
             sink.commit(made, staged)
-        said = heard.get(timeout=30).getMessage()
-        assert f"shop.sqlite, which process {holder.pid} (" in said
+        message = heard.get(timeout=30).getMessage()
+        assert f"shop.sqlite, which process {holder.pid} (" in message
         holder.stdin.close()
         holder.wait(30)
     assert isinstance(sink.commit(made, staged), Done)
@@ -136,9 +136,9 @@ def test_a_reader_holds_no_commit_up(sink: Any, user: sqlite3.Connection) -> Non
     """It goes on to see what it began with."""
     sink.commit(*staged_receipt(sink, 0))
     user.execute("BEGIN")
-    before = user.execute("SELECT count(*) FROM orders").fetchone()
+    old_count = user.execute("SELECT count(*) FROM orders").fetchone()
     assert isinstance(sink.commit(*staged_receipt(sink, 1)), Done)
-    assert user.execute("SELECT count(*) FROM orders").fetchone() == before
+    assert user.execute("SELECT count(*) FROM orders").fetchone() == old_count
 
 
 def test_a_commit_outlives_a_loss_of_power(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,22 +157,22 @@ def test_a_commit_outlives_a_loss_of_power(sink: Any, monkeypatch: pytest.Monkey
 
 def test_two_pipelines_share_a_file(sink: Any) -> None:
     """Each has its table, its windows and its offsets; one table has one pipeline."""
-    other = SqliteBoth(sink.store.path, ROWS, table="returns")
+    other_sink = SqliteBoth(sink.store.path, ROWS, table="returns")
     with pytest.raises(OwnerError):
         SqliteBoth(sink.store.path, ROWS).prepare(TableOwner("returns", "ledger-1", "hourly"))
-    other.prepare(TableOwner("returns", "ledger-1", "hourly"))
-    for table in (sink, other):
+    other_sink.prepare(TableOwner("returns", "ledger-1", "hourly"))
+    for table in (sink, other_sink):
         planned = plan(table, 0, pipeline="orders" if table is sink else "returns")
         staged = stage(table, planned, 0, "a1")
         table.commit_dead(planned, "a1", staged)
         assert isinstance(table.commit(receipt(planned, staged, 0, "a1"), staged), Done)
-    assert [c.receipt.window.pipeline for t in (sink, other) for c in t.receipts()] == [
+    assert [c.receipt.window.pipeline for t in (sink, other_sink) for c in t.receipts()] == [
         "orders",
         "returns",
     ]
     assert [
         table.read_dead(c.receipt.window).num_rows
-        for table in (sink, other)
+        for table in (sink, other_sink)
         for c in table.receipts()
     ] == [2, 2]
 
@@ -219,18 +219,18 @@ def test_a_dropped_table_is_made_anew(sink: Any, user: sqlite3.Connection) -> No
 
 
 @pytest.mark.parametrize(
-    "made", ["CREATE TABLE orders (id)", "CREATE VIEW orders AS SELECT 1 AS id"]
+    "table_sql", ["CREATE TABLE orders (id)", "CREATE VIEW orders AS SELECT 1 AS id"]
 )
-def test_somebody_elses_table_is_refused(path: str, made: str) -> None:
+def test_somebody_elses_table_is_refused(path: str, table_sql: str) -> None:
     """It is never written to, nor is its file."""
     with closing(sqlite3.connect(path)) as database:
-        database.execute(made)
-    before = Path(path).read_bytes()
-    other = SqliteBoth(path, ROWS)
-    for ask in (other.prepare, lambda: other.commit(*staged_receipt(other, 0, dead=False))):
+        database.execute(table_sql)
+    old_content = Path(path).read_bytes()
+    sink = SqliteBoth(path, ROWS)
+    for ask in (sink.prepare, lambda: sink.commit(*staged_receipt(sink, 0, dead=False))):
         with pytest.raises(SpecError, match="holds a table or view orders that windrow didn't"):
             ask()
-    assert Path(path).read_bytes() == before
+    assert Path(path).read_bytes() == old_content
 
 
 def test_who_only_looks_changes_no_file(path: str) -> None:
@@ -239,26 +239,26 @@ def test_who_only_looks_changes_no_file(path: str) -> None:
     """
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE customers (id)")
-    before, sink = Path(path).read_bytes(), SqliteBoth(path, ROWS)
+    old_content, sink = Path(path).read_bytes(), SqliteBoth(path, ROWS)
     with pytest.raises(RefusedError):
         sink.commit(*staged_receipt(sink, 0, dead=False))
     assert (sink.look(window(0)), sink.owner(), list(sink.receipts())) == (None, None, [])
-    assert Path(path).read_bytes() == before
+    assert Path(path).read_bytes() == old_content
     sink.prepare()
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = DELETE").fetchall()
-    before = Path(path).read_bytes()
+    old_content = Path(path).read_bytes()
     assert (sink.look(window(0)), list(sink.audit().receipts())) == (None, [])
-    assert Path(path).read_bytes() == before
+    assert Path(path).read_bytes() == old_content
 
 
 def test_a_receipt_takes_no_offsets_of_another_window(sink: Any) -> None:
     """Whatever the look before it has found."""
     sink.commit(*staged_receipt(sink, 0))
     same = plan(sink, 1, (0, 10))
-    made = receipt(same, stage(sink, same, 0, "a1"), 0, "a1")
+    window_receipt = receipt(same, stage(sink, same, 0, "a1"), 0, "a1")
     with pytest.raises(RefusedError, match="refuses it: UNIQUE"), sink.store.writing() as state:
-        state.put(TableChange(receipt=made))
+        state.put(TableChange(receipt=window_receipt))
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), AlreadyDone)
 
 
@@ -322,7 +322,7 @@ def test_a_staged_file_that_is_not_whole(
 
 
 @pytest.mark.parametrize(
-    ("made", "says"),
+    ("change_sql", "says"),
     [
         (
             "CREATE TRIGGER less BEFORE INSERT ON orders BEGIN SELECT RAISE(IGNORE); END",
@@ -337,25 +337,25 @@ def test_a_staged_file_that_is_not_whole(
     ],
 )
 def test_what_a_user_made_of_the_table(
-    sink: Any, user: sqlite3.Connection, made: str, says: str
+    sink: Any, user: sqlite3.Connection, change_sql: str, says: str
 ) -> None:
     """What keeps rows out is told, and nothing is committed."""
-    user.execute(made)
+    user.execute(change_sql)
     with pytest.raises(RefusedError, match=says):
         sink.commit(*staged_receipt(sink, 0))
-    if "DROP" not in made:
+    if "DROP" not in change_sql:
         assert sink.look(window(0)) is None
 
 
 def replacing(user: sqlite3.Connection) -> None:
     """The table is made anew, and a row takes the place of one of another window."""
-    ((made,), (index,)) = user.execute(
+    ((table_sql,), (index,)) = user.execute(
         "SELECT sql FROM sqlite_master WHERE tbl_name = 'orders' AND sql > '' ORDER BY type DESC"
     )
     names = ", ".join(name for _, name, *_ in user.execute("PRAGMA table_info(orders)"))
     once = f"place AS (_offset % {PER_WINDOW}), UNIQUE (_partition, place) ON CONFLICT REPLACE"
     user.execute("ALTER TABLE orders RENAME TO before")
-    user.execute(f"{made.rpartition(')')[0]}, {once})")
+    user.execute(f"{table_sql.rpartition(')')[0]}, {once})")
     user.execute(f"INSERT INTO orders ({names}) SELECT {names} FROM before")
     user.execute("DROP TABLE before")
     user.execute(index)
