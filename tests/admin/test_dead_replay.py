@@ -37,19 +37,19 @@ BEFORE = [
 @pytest.fixture(params=["memory", "delta", pytest.param("sqlite", marks=pytest.mark.long)])
 def ward(request: pytest.FixtureRequest, tmp_path: Path) -> Ward:
     """Two committed hours."""
-    made = Ward(tmp_path, request.param)
-    made.fill(0, 1)
-    made.run(0, 1)
-    return made
+    filled_ward = Ward(tmp_path, request.param)
+    filled_ward.fill(0, 1)
+    filled_ward.run(0, 1)
+    return filled_ward
 
 
 @pytest.fixture
 def light(tmp_path: Path) -> Ward:
     """The same, in memory."""
-    made = Ward(tmp_path, "memory")
-    made.fill(0, 1)
-    made.run(0, 1)
-    return made
+    filled_ward = Ward(tmp_path, "memory")
+    filled_ward.fill(0, 1)
+    filled_ward.run(0, 1)
+    return filled_ward
 
 
 def where_broken(message: RefusedMessage) -> RefusedMessage:
@@ -79,7 +79,10 @@ def test_todays_schema_accepts(ward: Ward) -> None:
         2,
         0,
     )
-    assert {(one.stage, one.count) for one in result.refused} == {("value", 2), ("rules", 2)}
+    assert {(refusal.stage, refusal.count) for refusal in result.refused} == {
+        ("value", 2),
+        ("rules", 2),
+    }
     assert reasons(ward) == [letter for letter in BEFORE if letter[2] != "wrong_type"]
     assert [ward.ids()[hour(0).key, p, 3] for p in (0, 1)] == [[7], [7]]
     receipt = ward.receipt(0)
@@ -121,20 +124,25 @@ def test_nothing_accepted_is_no_commit(ward: Ward) -> None:
     """Where today's schema takes none, or none was chosen, or none is open, nothing is
     written, and the result says how many there are.
     """
-    before = ward.sink.look(hour(0))
+    committed_before = ward.sink.look(hour(0))
     result = ward.replay_dead_letters(0)
-    assert (result.open, result.tried, result.messages, result.committed) == (6, 6, 0, before)
-    assert sum(one.count for one in result.refused) == 6
+    assert (result.open, result.tried, result.messages, result.committed) == (
+        6,
+        6,
+        0,
+        committed_before,
+    )
+    assert sum(refusal.count for refusal in result.refused) == 6
     for chosen in ({"reason": "no such reason"}, {"stage": "key"}):
         assert ward.replay_dead_letters(0, ward.pipeline(lenient=True), **chosen).tried == 0
-    assert ward.sink.look(hour(0)) == before
+    assert ward.sink.look(hour(0)) == committed_before
     ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), repaired)
-    after = ward.sink.look(hour(0))
+    committed_after = ward.sink.look(hour(0))
     assert (ward.open(0), ward.replay_dead_letters(0, ward.pipeline(model="Looser")).open) == (
         [],
         0,
     )
-    assert ward.sink.look(hour(0)) == after
+    assert ward.sink.look(hour(0)) == committed_after
 
 
 @pytest.mark.parametrize(
@@ -158,22 +166,24 @@ def test_what_stays_is_the_whole_message(light: Ward) -> None:
     """A letter that stays, tried or not, has the bytes, headers and reason that it had;
     its attempt is the dead-letter replay's.
     """
-    before = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
+    letters_before = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
     light.replay_dead_letters(
         0,
         light.pipeline(lenient=True),
         lambda message: replace(message, key=b"edited", headers=()),
         reason="wrong_type",
     )
-    after = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
-    own = {"attempt", "generation"}
-    wanted = [
-        {k: v for k, v in letter.items() if k not in own}
-        for letter in before
+    letters_after = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
+    changed_columns = {"attempt", "generation"}
+    expected = [
+        {k: v for k, v in letter.items() if k not in changed_columns}
+        for letter in letters_before
         if letter["reason"] != "wrong_type"
     ]
-    assert [{k: v for k, v in letter.items() if k not in own} for letter in after] == wanted
-    assert {letter["generation"] for letter in after} == {1}
+    assert [
+        {k: v for k, v in letter.items() if k not in changed_columns} for letter in letters_after
+    ] == expected
+    assert {letter["generation"] for letter in letters_after} == {1}
 
 
 def test_a_dry_run_writes_nothing(ward: Ward) -> None:
@@ -287,13 +297,13 @@ def test_none_leaves_a_message_alone(light: Ward) -> None:
 
 def test_an_edit_sees_the_whole_message(light: Ward) -> None:
     """Place, bytes, headers in order, and why it was refused."""
-    seen: list[RefusedMessage] = []
+    messages: list[RefusedMessage] = []
 
     def look(message: RefusedMessage) -> None:
-        seen.append(message)
+        messages.append(message)
 
     light.replay_dead_letters(0, light.pipeline(), look)
-    first = next(m for m in seen if (m.partition, m.offset) == (1, 1))
+    first = next(m for m in messages if (m.partition, m.offset) == (1, 1))
     assert (first.topic, first.key, first.value, first.headers) == (
         "shop.things",
         b"k",
@@ -361,12 +371,12 @@ def test_an_edit_that_is_wrong_ends_the_dead_replay(light: Ward, body: str, says
     """
     script = light.folder / "fix.py"
     script.write_text(SCRIPT.format(body))
-    before = light.sink.look(hour(0))
+    committed_before = light.sink.look(hour(0))
     with pytest.raises(SpecError) as refused:
         light.replay_dead_letters(0, light.pipeline(), load_edit(script))
     assert says.format(script=script) in str(refused.value)
     assert "poison" not in str(refused.value)
-    assert light.sink.look(hour(0)) == before
+    assert light.sink.look(hour(0)) == committed_before
 
 
 @pytest.mark.parametrize(
@@ -408,13 +418,13 @@ def test_a_sink_without_replacements_is_not_asked(light: Ward) -> None:
         light.replay_dead_letters(0, light.pipeline(lenient=True))
 
 
-@pytest.mark.parametrize("how", ["lost", "twice", "changed", "elsewhere"])
-def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) -> None:
+@pytest.mark.parametrize("damage", ["lost", "twice", "changed", "elsewhere"])
+def test_letters_that_are_not_the_receipts_are_refused(light: Ward, damage: str) -> None:
     """A dead letter that is gone, there twice, or another one than was refused: nothing
     is replayed, and it is said of which split.
     """
-    kept = light.store.store.content
-    pieces = kept.rows[hour(0).key]
+    content = light.store.store.content
+    pieces = content.rows[hour(0).key]
     first = pieces[0]
     value, offset = first.schema.get_field_index("value"), first.schema.get_field_index("_offset")
     changed = {
@@ -424,14 +434,14 @@ def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) ->
             value, first.schema.field(value), [[b"other"] * first.num_rows]
         ),
         "elsewhere": first.set_column(offset, first.schema.field(offset), [[77] * first.num_rows]),
-    }[how]
-    light.store.store.content = replace(kept, rows={hour(0).key: (changed, *pieces[1:])})
-    before = light.sink.look(hour(0))
+    }[damage]
+    light.store.store.content = replace(content, rows={hour(0).key: (changed, *pieces[1:])})
+    committed_before = light.sink.look(hour(0))
     with pytest.raises(
         RefusedError, match=r"are not those of its receipt: shop.things\[0\] offsets 0 to 6"
     ):
         light.replay_dead_letters(0, light.pipeline(lenient=True))
-    assert light.sink.look(hour(0)) == before
+    assert light.sink.look(hour(0)) == committed_before
 
 
 # --------------------------------------------------------------------------------------------------
@@ -451,10 +461,10 @@ def test_killed_anywhere(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch
         ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
     monkeypatch.delenv("WINDROW_CRASH")
     assert ward.verdict().ok, str(ward.verdict())
-    there = point in ("commit.after", "report.before")
-    assert len(ward.open(0)) == (0 if there else 6)
+    is_committed = point in ("commit.after", "report.before")
+    assert len(ward.open(0)) == (0 if is_committed else 6)
     result = ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
-    assert result.messages == (0 if there else 6)
+    assert result.messages == (0 if is_committed else 6)
     assert (ward.open(0), ward.receipt(0).generation) == ([], 1)
     ward.sound()
     assert ward.verified().findings == ()  # nor does the ledger lack anything
@@ -595,8 +605,10 @@ def test_random_histories(
             monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
         with suppress(CrashError, RefusedError):
             if dice.random() < 0.3:
-                again = Request(f"replay {step}", replace=True, accept_fewer=dice.random() < 0.5)
-                run(ward.pipeline(**schema), hour(0), again)
+                replay_request = Request(
+                    f"replay {step}", replace=True, accept_fewer=dice.random() < 0.5
+                )
+                run(ward.pipeline(**schema), hour(0), replay_request)
             else:
                 ward.replay_dead_letters(
                     0, ward.pipeline(**schema), dice.choice([None, where_broken]), **chosen
@@ -645,10 +657,10 @@ def test_a_replay_does_not_undo_edits_unasked(ward: Ward) -> None:
     ward.expect()
     ward.replay_dead_letters(0, ward.pipeline(), repaired, stage="value")
     ward.replay_dead_letters(0, ward.pipeline(lenient=True))
-    before = ward.sink.look(hour(0))
+    committed_before = ward.sink.look(hour(0))
     with pytest.raises(RefusedError, match="holds 2 messages edited for a dead-letter replay"):
         replay(ward)
-    assert ward.sink.look(hour(0)) == before
+    assert ward.sink.look(hour(0)) == committed_before
     replay(ward, accept_fewer=True)
     assert reasons(ward) == BEFORE
     ward.sound()
@@ -706,11 +718,11 @@ def test_a_dead_replay_after_compaction(tmp_path: Path) -> None:
     ward = Ward(tmp_path, "delta")
     ward.fill(0, 1)
     ward.run(0, 1)
-    for place in ("table", "table_dead"):
-        DeltaTable(str(tmp_path / place)).optimize.compact()
+    for folder in ("table", "table_dead"):
+        DeltaTable(str(tmp_path / folder)).optimize.compact()
     ward.replay_dead_letters(0, ward.pipeline(lenient=True))
-    for place in ("table", "table_dead"):
-        DeltaTable(str(tmp_path / place)).optimize.compact()
+    for folder in ("table", "table_dead"):
+        DeltaTable(str(tmp_path / folder)).optimize.compact()
     assert [f for f in ward.verified().findings if f.level == "wrong"] == []
     assert ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser")).messages == 2
     assert [f for f in ward.verified().findings if f.level == "wrong"] == []

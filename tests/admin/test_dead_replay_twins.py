@@ -30,7 +30,11 @@ def attempts(letters: MemoryDeadLetters, window: Window) -> list[str]:
         DeadLetterTable.window_of_note(name, "dead")
         for name in ({} if content is None else content.notes)
     ]
-    return [said[1] for said in named if said is not None and said[0] == window.key]
+    return [
+        window_and_attempt[1]
+        for window_and_attempt in named
+        if window_and_attempt is not None and window_and_attempt[0] == window.key
+    ]
 
 
 class ResolvedFirst(MemoryDeadLetters):
@@ -64,14 +68,14 @@ class Unfenced:
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         if receipt.dead_replay is None:
             return self._sink.commit(receipt, staged)  # type: ignore[no-any-return]
-        kept, key = self._sink.store.content, receipt.window.key
-        version = kept.version + 1
-        rows = (*kept.rows[key], *(t for s in staged for t in tables(s.rows)))
+        content, key = self._sink.store.content, receipt.window.key
+        version = content.version + 1
+        rows = (*content.rows[key], *(t for s in staged for t in tables(s.rows)))
         self._sink.store.content = replace(
-            kept,
+            content,
             version=version,
-            rows=kept.rows | {key: rows},
-            receipts=kept.receipts | {key: (version, receipt)},
+            rows=content.rows | {key: rows},
+            receipts=content.receipts | {key: (version, receipt)},
         )
         return Done(Committed(receipt, version))
 

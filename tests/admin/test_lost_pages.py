@@ -38,17 +38,21 @@ WORLDS = {"delta": DeltaWorld(), "keyed": DeltaKeyedWorld(), "iceberg": IcebergW
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
     """Three hours, the second of them replaced; to be opened anew by `again`."""
     world = WORLDS[request.param]
-    made = Scene.of(tmp_path, [0, 1, 2], sink=world.sink_at(str(tmp_path / "orders")))
-    made.commit(1, generation=1)
-    return made
+    new_scene = Scene.of(tmp_path, [0, 1, 2], sink=world.sink_at(str(tmp_path / "orders")))
+    new_scene.commit(1, generation=1)
+    return new_scene
 
 
 def again(scene: Scene) -> Any:
     """The same table, as another process opens it."""
     world = next(
         WORLDS[kind]
-        for kind, of in (("iceberg", IcebergBoth), ("keyed", DeltaKeyedBoth), ("delta", DeltaBoth))
-        if isinstance(scene.sink, of)
+        for kind, sink_type in (
+            ("iceberg", IcebergBoth),
+            ("keyed", DeltaKeyedBoth),
+            ("delta", DeltaBoth),
+        )
+        if isinstance(scene.sink, sink_type)
     )
     scene.sink = world.reopen(scene.sink)
     return scene.sink
@@ -61,9 +65,11 @@ def lose(scene: Scene, folder: str, *, dead: bool = False) -> None:
 
 def below(scene: Scene, folder: str, *, dead: bool = False) -> Path:
     """A folder of windrow's own below the table, or below its dead letters."""
-    found = scene.folder.glob(f"**/{folder}")
-    (one,) = (f for f in found if ("_dead" in str(f.relative_to(scene.folder))) is dead)
-    return one
+    folders = scene.folder.glob(f"**/{folder}")
+    (matching_folder,) = (
+        f for f in folders if ("_dead" in str(f.relative_to(scene.folder))) is dead
+    )
+    return matching_folder
 
 
 def test_lost_pages_come_back(scene: Scene) -> None:
@@ -97,17 +103,17 @@ def test_receipts_alone_bring_them_back(scene: Scene) -> None:
 def test_an_attempt_that_never_committed_is_not_taken_for_one(scene: Scene) -> None:
     """Its receipt lies beside the others: of a newer generation, and of a window of its own."""
     for number, generation in ((2, 1), (3, 0)):
-        made, _ = staged_receipt(scene.sink, number, generation)
-        other = msgspec.structs.replace(
-            made,
+        staged, _ = staged_receipt(scene.sink, number, generation)
+        forged = msgspec.structs.replace(
+            staged,
             ledger=scene.ledger.identity(),
             splits=tuple(
                 msgspec.structs.replace(split, checksums=Checksums("0" * 15 + "7"))
-                for split in made.splits
+                for split in staged.splits
             ),
             merged=Merged(9, 0, "0" * 15 + "7", "0" * 16),
         )
-        write(Place(str(below(scene, RECEIPTS).parent.parent)), other)
+        write(Place(str(below(scene, RECEIPTS).parent.parent)), forged)
     lose(scene, PAGES)
     assert restore("orders", again(scene), scene.ledger, dry_run=False).failed == ()
     assert [c.receipt.generation for c in again(scene).receipts()] == [0, 1, 0]
@@ -188,8 +194,10 @@ def test_a_run_that_commits_meanwhile_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(TableAudit, "relist", behind_the_run)
         if harm is changed:
-            what = r"somebody committed to .*orders.* Nothing was written to it\. .*run this again"
-            with pytest.raises(RefusedError, match=what):
+            pattern = (
+                r"somebody committed to .*orders.* Nothing was written to it\. .*run this again"
+            )
+            with pytest.raises(RefusedError, match=pattern):
                 restore("orders", command, scene.ledger, dry_run=False)
         else:
             restore("orders", command, scene.ledger, dry_run=False)

@@ -54,9 +54,9 @@ class Readers:
         self.closed: list[TopicPartition] = []
 
     def __call__(self, plan: ReadPlan) -> MemoryReader:
-        made = _Noting(self.broker, plan, rows_max=self.rows_max)
-        made.notes = self
-        return made
+        reader = _Noting(self.broker, plan, rows_max=self.rows_max)
+        reader.notes = self
+        return reader
 
 
 class _Noting(MemoryReader):
@@ -114,7 +114,7 @@ def pairs(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "seen"),
+    ("start", "stop", "expected"),
     [
         (Earliest(), Latest(), pairs((0, 2, 10), (1, 0, 4))),
         (Latest(), Latest(), []),
@@ -138,7 +138,7 @@ def pairs(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
     ],
 )
 def test_a_look_shows_what_lies_between(
-    start: Initializer, stop: Initializer, seen: list[tuple[int, int]]
+    start: Initializer, stop: Initializer, expected: list[tuple[int, int]]
 ) -> None:
     """Every message from start to stop, in order; a stop that is nowhere ends at the
     log's end instead of waiting.
@@ -146,7 +146,7 @@ def test_a_look_shows_what_lies_between(
     broker = filled(10, 4)
     broker.delete_records(tp(0), 2)
     broker.commit_group("group", {tp(0): 7, tp(1): 1})
-    assert look(broker, start, stop) == seen
+    assert look(broker, start, stop) == expected
 
 
 def test_a_look_follows_its_selection() -> None:
@@ -191,9 +191,9 @@ class Growing(MemoryBroker):
     def first_at_or_after(
         self, tps: Sequence[TopicPartition], moment: datetime
     ) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        for at in tps:
-            self.produce(at, b"", timestamp=moment - timedelta(minutes=1))
-            self.produce(at, b"", timestamp=moment)
+        for partition in tps:
+            self.produce(partition, b"", timestamp=moment - timedelta(minutes=1))
+            self.produce(partition, b"", timestamp=moment)
         return super().first_at_or_after(tps, moment)
 
 
@@ -231,8 +231,8 @@ def test_a_limit_takes_the_first_and_reads_no_further(
     """
     broker = filled(*lengths)
     readers = Readers(broker, rows_max)
-    every = pairs(*((p, 0, n) for p, n in enumerate(lengths)))
-    assert look(broker, limit=limit, readers=readers) == every[:limit]
+    all_pairs = pairs(*((p, 0, n) for p, n in enumerate(lengths)))
+    assert look(broker, limit=limit, readers=readers) == all_pairs[:limit]
     assert sum(readers.rows.values()) < limit + rows_max
     assert readers.closed == list(readers.rows)
 
@@ -280,15 +280,15 @@ def test_parquet_holds_the_messages_as_they_are(tmp_path: Path) -> None:
     """
     path = tmp_path / "look.parquet"
     assert write_messages(messages_of(odd()), path) == 4
-    kept, seen = (
+    file_table, topic_table = (
         pq.read_table(path).cast(MESSAGES),
         pa.Table.from_batches(taken(messages_of(odd()))),
     )
-    assert kept.select(
+    assert file_table.select(
         plain := [name for name in MESSAGES.names if name != "timestamp_type"]
-    ).equals(seen.select(plain))
+    ).equals(topic_table.select(plain))
     # each batch has a dictionary of its own
-    assert kept["timestamp_type"].to_pylist() == seen["timestamp_type"].to_pylist()
+    assert file_table["timestamp_type"].to_pylist() == topic_table["timestamp_type"].to_pylist()
     assert write_messages(lambda _: None, path) == 0
     assert pq.read_table(path).schema.names == MESSAGES.names
     assert list(tmp_path.iterdir()) == [path]

@@ -151,7 +151,7 @@ class Ward:
         )
 
         columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
-        made = Pipeline(
+        new_pipeline = Pipeline(
             spec=spec,
             columns=lambda: columns,
             decoder=lambda: make_decoder(spec.decode, spec.folder),
@@ -165,7 +165,7 @@ class Ward:
             now=lambda: START + timedelta(days=30),
             sleep=lambda _: None,
         )
-        return replace(made, **over)
+        return replace(new_pipeline, **over)
 
     def run(self, *hours: int, **over: Any) -> None:
         """Commit hours."""
@@ -195,20 +195,20 @@ class Ward:
 
     def open(self, n: int) -> list[tuple[int, int, str]]:
         """Partition, offset and reason of the open dead letters of an hour."""
-        found = read_dead(self.sink, self.store, hour(n))
+        letters = read_dead(self.sink, self.store, hour(n))
         return sorted(
-            zip(*(found[c].to_pylist() for c in ("_partition", "_offset", "reason")), strict=True)
+            zip(*(letters[c].to_pylist() for c in ("_partition", "_offset", "reason")), strict=True)
         )
 
     def ids(self) -> dict[tuple[str, int, int], list[int]]:
         """The table's rows by window, partition and offset."""
-        found: dict[tuple[str, int, int], list[int]] = {}
+        ids_by_place: dict[tuple[str, int, int], list[int]] = {}
         for piece in self.pieces():
             for row in piece.to_pylist():
-                found.setdefault((row["_window"], row["_partition"], row["_offset"]), []).append(
-                    row["id"]
-                )
-        return found
+                ids_by_place.setdefault(
+                    (row["_window"], row["_partition"], row["_offset"]), []
+                ).append(row["id"])
+        return ids_by_place
 
     def pieces(self) -> list[pa.Table]:
         """The table's rows as the checker wants them."""
@@ -222,7 +222,7 @@ class Ward:
         """From now on what is no JSON is to be the row that `repaired` makes of it."""
         for offsets in self.known.values():
             offsets.update(
-                {o: 1000 + o for o, wanted in offsets.items() if wanted is None and edit}
+                {o: 1000 + o for o, expected_id in offsets.items() if expected_id is None and edit}
             )
 
     def verdict(self) -> Report:

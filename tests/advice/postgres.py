@@ -30,9 +30,9 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> PostgresWorld:
     """The pipeline on a database of its own."""
     url = request.getfixturevalue("database")
     sink = f'{{kind: postgres, url: "{url}", table: things, staging: "{stage.folder}/staging"}}'
-    made: PostgresWorld = PostgresWorld.on(stage, sink)
-    made.url = url
-    return made
+    new_world: PostgresWorld = PostgresWorld.on(stage, sink)
+    new_world.url = url
+    return new_world
 
 
 def harms(*statements: str) -> Callable[[PostgresWorld], None]:
@@ -42,7 +42,7 @@ def harms(*statements: str) -> Callable[[PostgresWorld], None]:
 
 def asked(words: str, statement: str | None = None) -> Step:
     """Somebody gives a statement to PostgreSQL: the one that is said, or one that is meant."""
-    return Step(words, lambda world, found: world.asks(statement or found[0]))
+    return Step(words, lambda world, match: world.asks(statement or match[0]))
 
 
 def typed(words: str, command: str) -> Step:
@@ -54,15 +54,15 @@ def ledger_on_server(world: PostgresWorld) -> None:
     """The ledger is in the database, too, and can't be read."""
     spec = Path(world.stage.spec)
     spec.write_text(f"{spec.read_text()}\nstate: {world.url}\n")
-    assert world.types("windrow doctor SPEC --rebuild-ledger") == 0, world.said
-    world.said = ""
+    assert world.types("windrow doctor SPEC --rebuild-ledger") == 0, world.output
+    world.output = ""
     world.asks("UPDATE windrow_ledger_2 SET value = '{' WHERE kind = 'receipt'")
 
 
 def rule_on_upserts(world: PostgresWorld) -> None:
     """A pipeline replaces rows of a table, which gets a rule."""
     rewrites(world, ("id: things", "id: others"), ("table: things", f"table: others, {UPSERT}"))
-    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.said
+    assert world.types(f"windrow run SPEC --window {COMMITTED}") == 0, world.output
     world.asks("CREATE RULE kept AS ON INSERT TO others DO ALSO DELETE FROM others WHERE id < 0")
 
 

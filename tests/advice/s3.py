@@ -32,9 +32,9 @@ class S3World(World):
 def world(stage: Stage, request: pytest.FixtureRequest) -> S3World:
     """The pipeline, its table in a bucket, and the server."""
     server: S3Server = request.getfixturevalue("s3")
-    made: S3World = S3World.on(stage, f"{{kind: files, path: '{server.bucket()}/things'}}")
-    made.server = server
-    return made
+    new_world: S3World = S3World.on(stage, f"{{kind: files, path: '{server.bucket()}/things'}}")
+    new_world.server = server
+    return new_world
 
 
 def refuses(method: str, part: str) -> Callable[[S3World], None]:

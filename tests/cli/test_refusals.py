@@ -85,8 +85,8 @@ def test_what_the_spec_cannot_mean(
     spec.write_text(
         f"{spec.read_text()}{listed and 'transform:'}\n{listed and '  steps:'}\n{listed}"
     )
-    code, said = refused(stage, word)
-    assert (code, says in said) == (2, True), said
+    code, output = refused(stage, word)
+    assert (code, says in output) == (2, True), output
 
 
 @pytest.mark.parametrize("word", ["run", "plan", "doctor"])
@@ -107,8 +107,8 @@ def test_a_database_that_cannot_be_written(
         return not written and access(path, mode)
 
     monkeypatch.setattr(os, "access", denied)
-    code, said = refused(stage, word)
-    assert (code, "things.sqlite can't be written" in said) == (2, True), said
+    code, output = refused(stage, word)
+    assert (code, "things.sqlite can't be written" in output) == (2, True), output
 
 
 def edit(stage: Stage, old: str, new: str, name: str = "things.yaml") -> None:

@@ -160,8 +160,8 @@ def foreign(modules: set[str]) -> set[str]:
 )
 def test_help_loads_the_frame_only(arguments: list[str], more: set[str]) -> None:
     """Who asks for help waits for typer and rich, and nothing else of what windrow stands on."""
-    said, modules = loaded(COMMAND, *arguments)
-    assert "windrow" in said
+    output, modules = loaded(COMMAND, *arguments)
+    assert "windrow" in output
     assert foreign(modules) <= FRAME | more
 
 
@@ -177,9 +177,9 @@ def test_a_shell_completes_commands(shell: str) -> None:
         "_TYPER_COMPLETE_ARGS": "windrow pl",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
-    said, modules = loaded(COMMAND, **typed, _WINDROW_COMPLETE=f"complete_{shell}")
-    assert "plan" in said
-    assert "replay" not in said
+    output, modules = loaded(COMMAND, **typed, _WINDROW_COMPLETE=f"complete_{shell}")
+    assert "plan" in output
+    assert "replay" not in output
     assert foreign(modules) <= FRAME | CALLED - {"dotenv"}
 
 
@@ -189,14 +189,14 @@ def test_the_script_for_a_shell_is_shown(shell: str) -> None:
     """`--show-completion` prints what the shell of the caller takes, without asking
     where it runs.
     """
-    said, _ = loaded(
+    output, _ = loaded(
         COMMAND, "--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
     )
-    assert "_WINDROW_COMPLETE=" in said
+    assert "_WINDROW_COMPLETE=" in output
 
 
 @pytest.fixture
-def seen(stage: Stage) -> Stage:
+def committed_stage(stage: Stage) -> Stage:
     """A committed window, of whose boundaries the ledger knows."""
     stage.json("run", stage.spec, "--window", hour(0))
     return stage
@@ -209,7 +209,7 @@ def topic_id(stage: Stage) -> str:
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "expected_text"),
     [
         (["lag"], "shop.things[1]"),
         (["show"], hour(0)),
@@ -218,18 +218,22 @@ def topic_id(stage: Stage) -> str:
     ],
     ids=["lag", "show", "dead", "run"],
 )
-def test_a_look_loads_no_frames_of_data(seen: Stage, command: list[str], told: str) -> None:
+def test_a_look_loads_no_frames_of_data(
+    committed_stage: Stage, command: list[str], expected_text: str
+) -> None:
     """Who looks at a pipeline, or runs a window that is committed already, loads neither its
     schema nor what decoding, tasks and stack traces stand on.
     """
-    said, modules = loaded(LOOK, topic_id(seen), *with_spec(command, seen.spec))
-    assert told in said
+    output, modules = loaded(
+        LOOK, topic_id(committed_stage), *with_spec(command, committed_stage.spec)
+    )
+    assert expected_text in output
     assert foreign(modules) & HEAVY - ({"pandas"} if "dead" in command else set()) == set()
 
 
-def test_show_opens_no_ledger(seen: Stage) -> None:
+def test_show_opens_no_ledger(committed_stage: Stage) -> None:
     """Receipts are the table's own: to show them takes no database."""
-    _, modules = loaded(LOOK, topic_id(seen), "show", seen.spec)
+    _, modules = loaded(LOOK, topic_id(committed_stage), "show", committed_stage.spec)
     assert "sqlalchemy" not in foreign(modules)
 
 

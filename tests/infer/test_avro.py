@@ -119,8 +119,8 @@ def test_what_no_column_can_hold_is_left_out(tmp_path: Path) -> None:
         written(record(id="int", **{name: kind for name, (kind, _) in NEVER.items()})), "value"
     )
     assert list(described(candidates, tmp_path)) == ["id"]
-    said = omitted(candidates)
-    assert {name: why in said[name] for name, (_, why) in NEVER.items()} == dict.fromkeys(
+    reasons = omitted(candidates)
+    assert {name: reason in reasons[name] for name, (_, reason) in NEVER.items()} == dict.fromkeys(
         NEVER, True
     )
     assert "# left out: 'either': no type takes all" in (tmp_path / "schema.py").read_text()
@@ -183,34 +183,38 @@ def test_the_newest_default_is_the_value_of_older_messages(tmp_path: Path) -> No
     newest["fields"][2]["default"] = 7
     inner = {**record(x="int", gone="int"), "name": "I"}
     older = [record(a="int", big="long", old="string", sub=inner)]
-    found = over_versions(
+    merged = over_versions(
         avro_candidates(written(newest), "value"),
         [avro_candidates(written(schema), "value") for schema in older],
     )
-    columns = {one.name: one for one in columns_of(found, tmp_path).columns}
-    assert [(name, one.nullable, one.default) for name, one in columns.items()] == [
+    columns = {column.name: column for column in columns_of(merged, tmp_path).columns}
+    assert [(name, column.nullable, column.default) for name, column in columns.items()] == [
         ("a", False, None),
         ("cur", False, pa.scalar("EUR")),
         ("big", False, None),
         ("sub", False, None),
     ]
-    assert omitted(found) == dict.fromkeys(
+    assert omitted(merged) == dict.fromkeys(
         ("old", "sub.gone"), "only older versions of the schema have it"
     )
 
 
 def test_a_field_of_several_records_takes_the_values_of_all() -> None:
     """One whose types have no type in common is left out, as is what one record has besides."""
-    one = {**record(at="int", n="int", sub={**record(x="int"), "name": "S1"}), "name": "A"}
-    two = {**record(at="string", n="long", sub={**record(x="int", y="int"), "name": "S2"})}
-    schema = WriterSchema("7", "AVRO", json.dumps([one, {**two, "name": "B"}]))
-    found = {each.name: each.guess for each in avro_candidates(schema, "value")}
-    assert {name: str(guess.type) for name, guess in found.items()} == {
+    first_record = {**record(at="int", n="int", sub={**record(x="int"), "name": "S1"}), "name": "A"}
+    second_record = {
+        **record(at="string", n="long", sub={**record(x="int", y="int"), "name": "S2"})
+    }
+    schema = WriterSchema("7", "AVRO", json.dumps([first_record, {**second_record, "name": "B"}]))
+    guess_by_name = {
+        candidate.name: candidate.guess for candidate in avro_candidates(schema, "value")
+    }
+    assert {name: str(guess.type) for name, guess in guess_by_name.items()} == {
         "at": "None",
         "n": "int64",
         "sub": "struct<x: int32>",
     }
-    assert found["sub"].omitted == (("y", "only some types of the union have it"),)
+    assert guess_by_name["sub"].omitted == (("y", "only some types of the union have it"),)
 
 
 def test_a_page_of_text_is_no_million_types() -> None:
@@ -226,7 +230,7 @@ def test_a_page_of_text_is_no_million_types() -> None:
             ],
         }
     (candidate,) = avro_candidates(written(record(deep=nested)), "value")
-    assert any("more than 5,000 types" in why for _, why in candidate.guess.omitted)
+    assert any("more than 5,000 types" in reason for _, reason in candidate.guess.omitted)
 
 
 def test_a_page_of_types_in_a_union() -> None:

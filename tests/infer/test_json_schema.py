@@ -107,8 +107,10 @@ def test_types_are_held_against_what_was_sampled() -> None:
         {"a": {"t": naive, "u": zoned, "more": 1}, "all": [naive], "ref": {"t": naive}},
         {"x": b"0.123456789012345678", "open": {"n": 1}, "more": True},
     ]
-    found = json_candidates(written(schema), documents)
-    assert {one.name: (str(one.guess.type), one.nullable) for one in found} == {
+    candidates = json_candidates(written(schema), documents)
+    assert {
+        candidate.name: (str(candidate.guess.type), candidate.nullable) for candidate in candidates
+    } == {
         "a": (
             "struct<t: string, u: timestamp[us, tz=UTC], later: date32[day], more: int64>",
             True,

@@ -16,7 +16,7 @@ def test_a_stages_share_is_that_of_all_its_reasons() -> None:
     """
     limits = LimitsSpec.model_validate({"max_dead_ratio": None, "value": {"max_dead_ratio": 0.3}})
     both = [refused("syntax", 20), refused("type", 20)]
-    assert {one.level for one in refusals(both, 100, limits)} == {"wrong"}
-    assert {one.level for one in refusals(both[:1], 100, limits)} == {"info"}
+    assert {finding.level for finding in refusals(both, 100, limits)} == {"wrong"}
+    assert {finding.level for finding in refusals(both[:1], 100, limits)} == {"info"}
     apart = [refused("syntax", 20), refused("rule", 20, "rules")]
-    assert {one.level for one in refusals(apart, 100, limits)} == {"info"}
+    assert {finding.level for finding in refusals(apart, 100, limits)} == {"info"}
