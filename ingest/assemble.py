@@ -178,7 +178,7 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
 
     decoder = _decoder(spec, transform)
     decoded = checked_answer(decoder, decoder.columns, Columns)
-    columns = _of_each_message(spec, transform).columns(decoded)
+    columns = _message_chain(spec, transform).columns(decoded)
     function = _dataframe_transform(spec, transform)
     if function is None:
         return columns
@@ -207,7 +207,7 @@ def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[ColumnSource]]:
     if _dataframe_transform(spec, None) is not None:
         return {}
     names = [column.name for column in _decoder(spec, None).columns.columns]
-    return _of_each_message(spec, None).column_sources(names)
+    return _message_chain(spec, None).column_sources(names)
 
 
 def declared_columns(spec: PipelineSpec) -> Columns:
@@ -261,7 +261,7 @@ def _pipeline(
         spec=spec,
         columns=columns,
         decoder=lambda: _decoder(spec, transform),
-        transform=lambda: _of_each_message(spec, transform),
+        transform=lambda: _message_chain(spec, transform),
         broker=broker,
         reader=reader,
         ledger=on.ledger,
@@ -297,7 +297,9 @@ def _dataframe_transform(
     def behind() -> Transform:
         from windrow.ingest.transform.chain import Chain
 
-        later_transforms = _made(spec, range(spark_index + 1, len(steps)), behind_spark=True)
+        later_transforms = _make_transforms(
+            spec, range(spark_index + 1, len(steps)), behind_spark=True
+        )
         last = None if is_last and own_schema == schema else schema
         return Chain(
             (
@@ -360,7 +362,7 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
     )
 
 
-def _of_each_message(spec: PipelineSpec, transform: Transform | None) -> Chain:
+def _message_chain(spec: PipelineSpec, transform: Transform | None) -> Chain:
     """Returns what becomes of each message's rows.
 
     First the rules of the spec's schema, or `transform` in their place; then the steps, and
@@ -372,14 +374,14 @@ def _of_each_message(spec: PipelineSpec, transform: Transform | None) -> Chain:
     transforms = [_rules(spec.decode.schema_, spec.folder) if transform is None else transform]
     steps = spec.transform
     if steps is not None:
-        transforms += _made(spec, range(steps.spark_at))
+        transforms += _make_transforms(spec, range(steps.spark_at))
         transforms += (
             [_rules(steps.schema_, spec.folder)] if steps.spark_at == len(steps.steps) else []
         )
     return Chain(tuple(transforms))
 
 
-def _made(
+def _make_transforms(
     spec: PipelineSpec, numbers: Iterable[int], *, behind_spark: bool = False
 ) -> list[Transform]:
     """Makes some steps of the spec."""

@@ -169,14 +169,14 @@ def _replay(
         work.discard()
         raise
     refuse_unequal(previous_receipt.plan, staged)
-    if request.dry_run or not work.counted["messages"]:
-        return _result(committed, work.counted, work.refusals.by_stage())
+    if request.dry_run or not work.outcome_counts["messages"]:
+        return _result(committed, work.outcome_counts, work.refusals.by_stage())
     receipt = _receipt(pipeline, previous_receipt, staged, work, time.monotonic() - began)
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, attempt, staged)
     committed = commit(pipeline, receipt, staged).committed
     return (
-        _result(committed, work.counted, work.refusals.by_stage())
+        _result(committed, work.outcome_counts, work.refusals.by_stage())
         if committed.receipt.attempt == attempt
         else None
     )
@@ -223,7 +223,7 @@ def _receipt(
     last = previous_receipt.dead_replay or DeadReplay(
         previous_receipt.attempt, previous_receipt.attempt, 0
     )
-    counted = work.counted
+    counted = work.outcome_counts
     dead_replay = DeadReplay(
         previous_receipt.attempt,
         last.read_by,
@@ -252,7 +252,7 @@ class _Attempt:
 
     Holds one batch in memory, apart from the stagers' own buffers.
 
-    `counted`: `open`, `tried`, `messages`, `rows` and `edited` as in `DeadReplayResult`.
+    `outcome_counts`: `open`, `tried`, `messages`, `rows` and `edited` as in `DeadReplayResult`.
     `refusals`: the messages that were tried and refused again. `pins`: the versions that its
     lookups ask, those of the moment: what was missing may be there now.
     """
@@ -265,7 +265,7 @@ class _Attempt:
         attempt: str,
     ) -> None:
         self.request, self.attempt = request, attempt
-        self.counted: Counter[str] = Counter()
+        self.outcome_counts: Counter[str] = Counter()
         self.refusals = Refusals()
         self._previous_receipt, self._store = previous_receipt, pipeline.dead_letters
         if request.dry_run:
@@ -310,7 +310,7 @@ class _Attempt:
                 crash_point("write.middle")
 
     def _take(self, work: _SplitStaging, dead_letters: pa.RecordBatch) -> None:
-        self.counted["open"] += dead_letters.num_rows
+        self.outcome_counts["open"] += dead_letters.num_rows
         chosen = self.request.chosen.mask(dead_letters)
         work.keep(dead_letters.filter(pa.array(~chosen)))
         dead_letters = dead_letters.filter(pa.array(chosen))
@@ -353,7 +353,7 @@ class _Attempt:
         work.count(decoded, messages)
         accepted = np.ones(dead_letters.num_rows, bool)
         accepted[decoded.dead_index.to_numpy()] = False
-        self.counted.update(
+        self.outcome_counts.update(
             tried=dead_letters.num_rows,
             messages=int(accepted.sum()),
             rows=decoded.rows.num_rows,

@@ -176,7 +176,7 @@ def look_around(
     reader = pipeline.reader(topics.read_plan("fail"))
     splits = tuple(_first_messages(pipeline, topics))
     markers = tuple(
-        Marker(_existing(uri), f".windrow-doctor-{uuid.uuid4().hex}")
+        Marker(_nearest_folder(uri), f".windrow-doctor-{uuid.uuid4().hex}")
         for uri in sorted(set(pipeline.sink.places()))
     )
     for marker in markers:
@@ -198,7 +198,7 @@ def surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveyed
     tasks = 1
     for _ in range(_ROUNDS):
         executor_count = len(executors)
-        for report in _within(LIMIT_SECONDS, partial(_answers, engine, task, tasks)):
+        for report in _call_within(LIMIT_SECONDS, partial(_answers, engine, task, tasks)):
             executors[report.executor] = report
             for trouble in report.troubles:
                 troubles[trouble].add(report.machine)
@@ -210,7 +210,7 @@ def surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveyed
     return Surveyed(answers, machines_of, len(task.splits), len(task.markers), complete)
 
 
-def _within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
+def _call_within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
     """Calls a function with a limit: Spark waits as long as a cluster has no free worker.
 
     Raises:
@@ -251,7 +251,7 @@ def _first_messages(pipeline: Pipeline, topics: Discovered) -> Iterator[Split]:
         yield Split(tp.topic, tp.partition, starts[tp], starts[tp] + 1)
 
 
-def _existing(location: str) -> str:
+def _nearest_folder(location: str) -> str:
     """A place that exists, without making one: the nearest folder at or above a local path."""
     if "://" in location and not location.startswith("file://"):
         return location

@@ -80,7 +80,11 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
     windows = {r.window.key: r.window for r in recorded}
     # the ledger's copies are of the table with the receipts
     chosen = [
-        (table, version, _committed(table, ledger, recorded if table is audit.lists[-1] else ()))
+        (
+            table,
+            version,
+            _find_committed(table, ledger, recorded if table is audit.lists[-1] else ()),
+        )
         for table, version in lists
     ]
     listed = {table.place: tuple(receipt_by_key) for table, _, receipt_by_key in chosen}
@@ -149,7 +153,7 @@ def _without_receipt(keys: Sequence[str]) -> Finding:
     return Finding("wrong", "receipts", message, advice)
 
 
-def _committed(
+def _find_committed(
     table: ListAudit, ledger: Ledger, recorded: Sequence[Receipt]
 ) -> Mapping[str, WrittenReceipt]:
     """The receipts of all windows that a table holds, by their keys, without its list.

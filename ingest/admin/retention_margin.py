@@ -175,7 +175,7 @@ def of_window(
     expiring = [
         (*retention, t.topic)
         for t in topics
-        if (retention := _kept(t, deletes=deletes)) is not None
+        if (retention := _retention_of(t, deletes=deletes)) is not None
     ]
     span, setting, topic = min(expiring, default=(None, "", ""))
     if now < end:
@@ -216,7 +216,8 @@ def of_unread(
     expiring = [
         (retention[0] - timedelta(seconds=p.seconds), retention, p)
         for p in waiting
-        if p.topic in topics and (retention := _kept(topics[p.topic], deletes=deletes)) is not None
+        if p.topic in topics
+        and (retention := _retention_of(topics[p.topic], deletes=deletes)) is not None
     ]
     if not expiring:
         return RetentionMargin("ok", "the unread messages do not expire by time")
@@ -243,7 +244,7 @@ def _margin(
     )
 
 
-def _kept(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] | None:
+def _retention_of(topic: TopicInfo, *, deletes: bool) -> tuple[timedelta, str] | None:
     """How long a topic keeps what the table needs, and by which setting; None: for ever."""
     times = [
         (topic.retention_ms, "retention.ms"),

@@ -60,7 +60,7 @@ def through_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
     ]
     steps, indices_before = [], np.arange(messages.num_rows)
     steps.append(_step("decode", indices_before, decoded, places))
-    for name, transform in _named(pipeline.transform()):
+    for name, transform in _name_transforms(pipeline.transform()):
         indices_before = decoded.row_index.to_numpy()
         decoded = checked_verdict(transform, transform.open()(decoded, messages))
         steps.append(_step(name, indices_before, decoded, places))
@@ -84,10 +84,10 @@ def of_lines(lines: Iterable[bytes], topic: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
 
 
-def _named(transform: Transform) -> Iterator[tuple[str, Transform]]:
+def _name_transforms(transform: Transform) -> Iterator[tuple[str, Transform]]:
     if isinstance(transform, Chain):
         for inner in transform.transforms:
-            yield from _named(inner)
+            yield from _name_transforms(inner)
     elif isinstance(transform, Validate):
         yield f"rules of {transform.model}", transform
     else:

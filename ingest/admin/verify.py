@@ -100,7 +100,7 @@ def verify(
     lost_windows = (
         () if sink.capabilities.replaces else [f.window for f in by_ledger if f.window is not None]
     )
-    findings += _unrepeatable(receipts)
+    findings += _find_unrepeatable(receipts)
     findings += [
         *compare_receipts(receipts),
         *tiles(receipts, {*unread, *lost_windows}),
@@ -109,10 +109,12 @@ def verify(
     if audit.keyed is None:
         findings += _findings_of(
             "table",
-            lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()),
+            lambda: _find_foreign_rows(
+                {r.window.key for r in receipts} | unread.keys(), audit.windows()
+            ),
         )
         findings += _per_window(
-            "table", receipts, lambda r: _compare_held(r, audit, sink.capabilities)
+            "table", receipts, lambda r: _compare_table_rows(r, audit, sink.capabilities)
         )
     else:
         findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
@@ -122,7 +124,9 @@ def verify(
         lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt), sink.capabilities),
     )
     if dead_topic is not None:
-        findings += _per_window("table", receipts, partial(_unpublished, dead_letters, dead_topic))
+        findings += _per_window(
+            "table", receipts, partial(_find_unpublished, dead_letters, dead_topic)
+        )
     if deep:
         findings += find_unnamed(pipeline, audit, sink.capabilities)
         findings += compare_contents(receipts, audit, dead_letters, sink.capabilities)
@@ -132,7 +136,7 @@ def verify(
     return Verified(len(receipts), sum(map(_rows, receipts)), tuple(findings))
 
 
-def _unrepeatable(receipts: Sequence[Receipt]) -> list[Finding]:
+def _find_unrepeatable(receipts: Sequence[Receipt]) -> list[Finding]:
     """Names the windows whose lookups can't be asked again for what they answered."""
     window_sources = [
         (r.window.key, [p.source for p in _pins(r) if not p.version]) for r in receipts
@@ -186,7 +190,7 @@ def _per_window(
 
 def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
     """Checks the counts of each receipt, and that no offset is in two windows. Pure."""
-    findings = [f for r in receipts for f in (*_one_receipt(r), *_partial(r))]
+    findings = [f for r in receipts for f in (*_one_receipt(r), *_partial_findings(r))]
     ranges = sorted((c, r.window.key) for r in receipts for c in covered(r.plan))
     for (lower, lower_key), (upper, upper_key) in pairwise(ranges):
         if lower.overlaps(upper):
@@ -227,7 +231,7 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     return [Finding("wrong", "receipts", p, REPORT, receipt.window.key) for p in problems]
 
 
-def _partial(receipt: Receipt) -> list[Finding]:
+def _partial_findings(receipt: Receipt) -> list[Finding]:
     """The losses of a window that was committed with `on_loss: skip`."""
     advice = "These messages can't be read any more; the rest of the window is complete."
     return [
@@ -269,22 +273,24 @@ def tiles(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Fin
     them in it is not reported.
     """
     first = receipts[0].window.start if receipts else 0
-    findings = _gap(0, first, unread) if isinstance(first, int) and first > 0 else []
+    findings = _gap_findings(0, first, unread) if isinstance(first, int) and first > 0 else []
     return findings + [
-        f for earlier, later in pairwise(receipts) for f in _between(earlier, later, unread)
+        f
+        for earlier, later in pairwise(receipts)
+        for f in _compare_neighbours(earlier, later, unread)
     ]
 
 
-def _between(earlier: Receipt, later: Receipt, unread: Collection[str]) -> list[Finding]:
+def _compare_neighbours(earlier: Receipt, later: Receipt, unread: Collection[str]) -> list[Finding]:
     stop, start = earlier.plan.stop, later.plan.start
     if is_later(stop.label, start.label):
         message = f"windows {earlier.window.key} and {later.window.key} overlap in time"
         return [
             Finding("wrong", "windows", message, "Was the grid changed by hand?", later.window.key)
         ]
-    replaced = [] if same_source(stop, start) else [_replaced(stop, start)]
+    replaced = [] if same_source(stop, start) else [_replaced_finding(stop, start)]
     if stop.label != start.label:
-        return [*_gap(stop.label, start.label, unread), *replaced]
+        return [*_gap_findings(stop.label, start.label, unread), *replaced]
     unlike = stop_start_difference(stop, start)
     if unlike:
         message = f"the end of window {earlier.window.key} is not the start of the next: {unlike}"
@@ -300,7 +306,7 @@ def _between(earlier: Receipt, later: Receipt, unread: Collection[str]) -> list[
     return replaced
 
 
-def _gap(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
+def _gap_findings(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
     """The finding of a gap between two labels.
 
     Windows in time may be left out. A micro-batch is committed before the next one is
@@ -318,7 +324,7 @@ def _gap(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
     return [Finding("info", "windows", message, "Run them if they are wanted.")]
 
 
-def _replaced(stop: Boundary, start: Boundary) -> Finding:
+def _replaced_finding(stop: Boundary, start: Boundary) -> Finding:
     where = (
         label_text(start.label)
         if start.label == stop.label
@@ -332,7 +338,9 @@ def _replaced(stop: Boundary, start: Boundary) -> Finding:
     )
 
 
-def _foreign(known_keys: Collection[str], filled: Collection[str | None]) -> list[Finding]:
+def _find_foreign_rows(
+    known_keys: Collection[str], filled: Collection[str | None]
+) -> list[Finding]:
     advice = "Another program wrote to the table. Only rows of committed windows are windrow's."
     null_advice = (
         "Delete them before a window is replayed: if they were windrow's, it writes them again."
@@ -348,7 +356,9 @@ def _foreign(known_keys: Collection[str], filled: Collection[str | None]) -> lis
     ]
 
 
-def _compare_held(receipt: Receipt, audit: Audit, capabilities: Capabilities) -> list[Finding]:
+def _compare_table_rows(
+    receipt: Receipt, audit: Audit, capabilities: Capabilities
+) -> list[Finding]:
     table_rows = audit.rows_held(receipt.window)
     findings = compare_rows(receipt, table_rows, capabilities)
     if not findings or not isinstance(audit, PublishedAudit):
@@ -426,7 +436,7 @@ def compare_dead(
     return [Finding("wrong", "table", message, changed_table(key, capabilities), key)]
 
 
-def _unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:
+def _find_unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:
     """The finding of a window whose dead letters may not be in their topic.
 
     Its run died after the commit, or the window is older than the setting of the topic.

@@ -66,9 +66,9 @@ def compare_contents(
         try:
             back = summed(receipt.splits, dead_letters.contents(window), DEFAULT, receipt.attempt)
             problems = differences(receipt, "dead letters", back)[0]
-            findings += _changed(receipt, problems, capabilities)
+            findings += _changed_findings(receipt, problems, capabilities)
         except (RefusedError, UnreachableError) as error:
-            findings.append(_unreadable(receipt, "dead letters", error, capabilities))
+            findings.append(_unreadable_finding(receipt, "dead letters", error, capabilities))
     return findings
 
 
@@ -106,9 +106,9 @@ def compare_values(
         if published is None:
             back = summed(receipt.splits, audit.contents(window), audit.metadata)
             problems, allowed = differences(receipt, "rows", back, capabilities, may_lack=lacks)
-            findings = _changed(receipt, problems, capabilities)
+            findings = _changed_findings(receipt, problems, capabilities)
         else:
-            back = _summed_published(receipt.splits, published)
+            back = _sum_published(receipt.splits, published)
             problems, allowed = differences(
                 receipt, "messages", back, capabilities, noted=published.noted, may_lack=lacks
             )
@@ -117,12 +117,12 @@ def compare_values(
                 Finding("wrong", "table", problem, advice, window.key) for problem in problems
             ]
     except (RefusedError, UnreachableError) as error:
-        return [_unreadable(receipt, "rows", error, capabilities)]
+        return [_unreadable_finding(receipt, "rows", error, capabilities)]
     advice = may_lack or ALLOWED
     return findings + [Finding("info", "table", problem, advice, window.key) for problem in allowed]
 
 
-def _changed(
+def _changed_findings(
     receipt: Receipt, problems: Iterable[str], capabilities: Capabilities
 ) -> list[Finding]:
     key = receipt.window.key
@@ -130,7 +130,7 @@ def _changed(
     return [Finding("wrong", "table", problem, advice, key) for problem in problems]
 
 
-def _unreadable(
+def _unreadable_finding(
     receipt: Receipt,
     kind: Kind,
     error: RefusedError | UnreachableError,
@@ -165,7 +165,7 @@ def differences(
     for split, count, checksum in zip(
         receipt.splits, read_back.counts, read_back.checksums, strict=True
     ):
-        expected_count, expected_checksum = _expected(split, kind, noted)
+        expected_count, expected_checksum = _expected_count_and_checksum(split, kind, noted)
         where = (
             f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop}"
             " (exclusive)"
@@ -190,7 +190,7 @@ def differences(
     return problems, allowed
 
 
-def _expected(
+def _expected_count_and_checksum(
     split: SplitCounts, kind: Kind, noted: Mapping[tuple[str, int, int], str] | None
 ) -> tuple[int, str]:
     """The number of rows that a split must have, and their checksum."""
@@ -202,7 +202,7 @@ def _expected(
     return split.dead, split.checksums.dead
 
 
-def _summed_published(splits: Sequence[SplitCounts], published: PublishedRows) -> Summed:
+def _sum_published(splits: Sequence[SplitCounts], published: PublishedRows) -> Summed:
     sums = _Sums(splits)
     for batch in published.rows:
         split_numbers = sums.finder.of(batch["topic"], batch["partition"], batch["offset"])

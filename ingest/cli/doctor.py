@@ -191,7 +191,7 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
         yield attempt("registry", lambda: _registry(registry))
     if broker.level == "fail":
         return
-    rights = list(_rights(pipeline, ledger=state.level == "ok"))
+    rights = list(_check_rights(pipeline, ledger=state.level == "ok"))
     yield from rights
     if registry is not None and "fail" not in {state.level, *(check.level for check in rights)}:
         yield from _records(pipeline)
@@ -283,7 +283,7 @@ def extras() -> Check:
     windrow = "windrow-ingest"
     known_extras = metadata.metadata(windrow).get_all("Provides-Extra") or []
     installed_extras = [
-        name for name in known_extras if not _missing(Requirement(f"{windrow}[{name}]"))
+        name for name in known_extras if not _find_missing(Requirement(f"{windrow}[{name}]"))
     ]
     absent = [name for name in known_extras if name not in installed_extras]
     message = f"installed: {', '.join(installed_extras) or 'none'}"
@@ -293,7 +293,7 @@ def extras() -> Check:
     return Check("extras", "ok", message, how_to_install(",".join(absent)))
 
 
-def _missing(requirement: Requirement) -> list[str]:
+def _find_missing(requirement: Requirement) -> list[str]:
     """Packages of a requirement and its extras that aren't installed, or in another version."""
     try:
         distribution = metadata.distribution(requirement.name)
@@ -308,7 +308,7 @@ def _missing(requirement: Requirement) -> list[str]:
         if needed.marker is not None
         and needed.marker.evaluate({"extra": extra})
         and not needed.marker.evaluate({"extra": ""})
-        for name in _missing(needed)
+        for name in _find_missing(needed)
     ]
 
 
@@ -411,7 +411,7 @@ def sink_check(
     return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
 
 
-def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
+def _check_rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
     """Checks the rights to describe and to read each topic, by doing both.
 
     Reads one message of each topic that has any. Warns of topics that aren't read any more.
@@ -435,11 +435,15 @@ def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
         )
         yield attempt(
             "rights",
-            partial(_readable, broker, topic, filled, 0 if filled is None else starts[filled]),
+            partial(
+                _check_readable, broker, topic, filled, 0 if filled is None else starts[filled]
+            ),
         )
 
 
-def _readable(broker: Broker, topic: TopicInfo, filled: TopicPartition | None, start: int) -> Check:
+def _check_readable(
+    broker: Broker, topic: TopicInfo, filled: TopicPartition | None, start: int
+) -> Check:
     if filled is None:
         return Check(
             "rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried"

@@ -61,7 +61,7 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
         None, [preview_next(pipeline)] if windows is None else _plans(pipeline, windows)
     ):
         joining = joining_topics(pipeline, plan)
-        plans.plans.append(render.planned(plan, _frozen(pipeline, plan.window), joining))
+        plans.plans.append(render.planned(plan, _find_frozen_parts(pipeline, plan.window), joining))
         output.show(
             plans,
             render.plan_table(plans.plans[-1]),
@@ -86,7 +86,7 @@ def _plans(pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Plan]:
         yield preview(pipeline, window)
 
 
-def _frozen(pipeline: Pipeline, window: Window) -> list[Literal["start", "end", "plan"]]:
+def _find_frozen_parts(pipeline: Pipeline, window: Window) -> list[Literal["start", "end", "plan"]]:
     frozen_parts: Mapping[Literal["start", "end", "plan"], object] = {
         "start": pipeline.ledger.boundary(window.pipeline, window.start),
         "end": pipeline.ledger.boundary(window.pipeline, window.end),

@@ -101,10 +101,12 @@ def run_named(
         windows, keep_going = requested_windows(pipeline, run_request.id, windows or ()), True
     if windows is None:
         pipeline.columns()  # before a micro-batch is cut that couldn't be read
-        _commit(output, pipeline, _batches(output, pipeline, run_request, drain=drain))
+        _commit(output, pipeline, _run_batches(output, pipeline, run_request, drain=drain))
     else:
         _commit(
-            output, pipeline, _each(output, pipeline, windows, run_request, keep_going=keep_going)
+            output,
+            pipeline,
+            _run_each(output, pipeline, windows, run_request, keep_going=keep_going),
         )
 
 
@@ -132,10 +134,12 @@ def replay_windows(
     )
     looking = assemble.assemble_to_look(spec, engine)
     pipeline = replace(looking, before_commit=output.raise_if_interrupted)
-    _commit(output, pipeline, _each(output, pipeline, windows, run_request, keep_going=keep_going))
+    _commit(
+        output, pipeline, _run_each(output, pipeline, windows, run_request, keep_going=keep_going)
+    )
 
 
-def _each(
+def _run_each(
     output: Output,
     pipeline: Pipeline,
     windows: Sequence[Window],
@@ -150,7 +154,7 @@ def _each(
         yield from refused_last(outcomes, len(windows))
 
 
-def _batches(
+def _run_batches(
     output: Output, pipeline: Pipeline, run_request: Request, *, drain: bool
 ) -> Iterator[Result]:
     with progress_shown(output) as progress:

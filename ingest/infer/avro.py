@@ -80,12 +80,12 @@ def avro_candidates(written: WriterSchema, only: str) -> list[Candidate]:
         for part in reversed(branch.get("fields", []))
     }
     fields_per_schema = [dict(schema.records[schema.root].fields) for schema in schemas]
-    types = [SchemaTypes(partial(_opened, schema)) for schema in schemas]
+    types = [SchemaTypes(partial(_open_type, schema)) for schema in schemas]
     candidates = []
     for name in dict.fromkeys(name for fields in fields_per_schema for name in fields):
         having = [n for n, fields in enumerate(fields_per_schema) if name in fields]
         kinds = [(schemas[n], fields_per_schema[n][name]) for n in having]
-        guess = _widest([types[n].of(fields_per_schema[n][name]) for n in having], kinds)
+        guess = _widest_guess([types[n].of(fields_per_schema[n][name]) for n in having], kinds)
         nullable = len(having) < len(fields_per_schema) or any(
             _takes_null(kind) for _, kind in kinds
         )
@@ -128,13 +128,13 @@ def _takes_null(kind: AvroType) -> bool:
     return isinstance(kind, UnionType) and any(map(is_null, kind.branches))
 
 
-def _opened(schema: AvroSchema, kind: AvroType) -> TypeGuess | Composite:
+def _open_type(schema: AvroSchema, kind: AvroType) -> TypeGuess | Composite:
     if schema.is_empty(kind):
         return TypeGuess(None, "no value of it has a byte")
     if isinstance(kind, UnionType):
         branches = [branch for branch in kind.branches if not is_null(branch)]
         of_schema = [(schema, branch) for branch in branches]
-        return Composite(branches, lambda guesses: _widest(guesses, of_schema), None)
+        return Composite(branches, lambda guesses: _widest_guess(guesses, of_schema), None)
     if is_variable_decimal(schema, kind):
         return OWN_SCALE
     if isinstance(kind, NamedReference):
@@ -144,7 +144,7 @@ def _opened(schema: AvroSchema, kind: AvroType) -> TypeGuess | Composite:
     return mapping(kind.values) if isinstance(kind, MapType) else _scalar(schema, kind)
 
 
-def _widest(
+def _widest_guess(
     guesses: Sequence[TypeGuess], branches: Sequence[tuple[AvroSchema, AvroType]]
 ) -> TypeGuess:
     """The widest of several types: the one that takes the values of all of them."""

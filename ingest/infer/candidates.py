@@ -154,15 +154,15 @@ def struct_of(parts: Iterable[tuple[str, TypeGuess]]) -> TypeGuess:
 
 def list_of(items: TypeGuess) -> TypeGuess:
     """A list of items of a type."""
-    return _around(items, "items", pa.list_)
+    return _wrap_type(items, "items", pa.list_)
 
 
 def map_of(values: TypeGuess) -> TypeGuess:
     """A map of texts to values of a type."""
-    return _around(values, "values", lambda kind: pa.map_(pa.string(), kind))
+    return _wrap_type(values, "values", lambda kind: pa.map_(pa.string(), kind))
 
 
-def _around(
+def _wrap_type(
     part: TypeGuess, part_name: str, make: Callable[[pa.DataType], pa.DataType]
 ) -> TypeGuess:
     inner = nested(part)

@@ -127,7 +127,7 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
             documents of MongoDB.
     """
     envelope = ENVELOPES[format_]
-    events, included = _of_one_table(envelope, topic, events, table)
+    events, included = _choose_table(envelope, topic, events, table)
     texts = any(isinstance(event.envelope.get(envelope.written), str) for event in events)
     events = [event for event in events if changed_rows(envelope, event)]
     if not events:
@@ -184,7 +184,7 @@ def _no_rows(envelope: Envelope, *, mongodb: bool) -> SpecError:
     )
 
 
-def _of_one_table(
+def _choose_table(
     envelope: Envelope, topic: str, events: Sequence[Event], requested_table: str | None
 ) -> tuple[Sequence[Event], dict[str, Setting]]:
     """The events of one table, and the settings that choose it from those that may come."""

@@ -143,7 +143,11 @@ def guess_type(values: Sequence[Any], tried: Scalars = EXACT_OR_TEXT, depth: int
         return TypeGuess(None, f"it lies more than {DEEPEST} levels deep")
     alike_values = [v for v in present if _shape(v) == shape]
     guess = _of_shape(shape, alike_values, tried, depth)
-    return guess if count == len(present) else _rare(guess, len(present) - count, len(present))
+    return (
+        guess
+        if count == len(present)
+        else _add_rare_note(guess, len(present) - count, len(present))
+    )
 
 
 def _of_shape(shape: str, values: Sequence[Any], tried: Scalars, depth: int) -> TypeGuess:
@@ -167,7 +171,7 @@ def enough(mine: int, every: int) -> bool:
     return mine == every or (every >= MANY and mine >= COMMON * every)
 
 
-def _rare(guess: TypeGuess, others: int, total_count: int) -> TypeGuess:
+def _add_rare_note(guess: TypeGuess, others: int, total_count: int) -> TypeGuess:
     note = f"{others} of {counted(total_count, 'sampled value')} of another type, and refused"
     return (
         guess
@@ -193,7 +197,7 @@ def scalar_type(values: Sequence[Any], tried: Scalars) -> TypeGuess:
         if len(fitting_values) > best_count:
             best, best_count = kind, len(fitting_values)
     if best is not None and enough(best_count, len(values)):
-        return _rare(TypeGuess(best), len(values) - best_count, len(values))
+        return _add_rare_note(TypeGuess(best), len(values) - best_count, len(values))
     return tried.mixed("no type takes all of its values")
 
 

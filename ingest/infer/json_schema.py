@@ -133,7 +133,7 @@ class _Schema:
     def opened(self, part: _Part) -> TypeGuess | Composite:
         """The stated type, or that of the sampled values if it doesn't take them."""
         present = [value for value in part.values if value is not None]
-        guess_or_composite = self._stated(msgspec.structs.replace(part, values=present))
+        guess_or_composite = self._stated_type(msgspec.structs.replace(part, values=present))
         if isinstance(guess_or_composite, TypeGuess):
             return _held(guess_or_composite, present)
         reference = part.written.get("$ref")
@@ -143,7 +143,7 @@ class _Schema:
             name=ascii(f"{part.base}{reference}") if isinstance(reference, str) else "",
         )
 
-    def _stated(self, unresolved: _Part) -> TypeGuess | Composite:
+    def _stated_type(self, unresolved: _Part) -> TypeGuess | Composite:
         part, base = self.resolve(unresolved.written, unresolved.base)
         for word in ("oneOf", "anyOf", "allOf"):
             if isinstance(part.get(word), list) and "type" not in part:

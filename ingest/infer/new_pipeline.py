@@ -196,17 +196,17 @@ def infer(
 
     def files(reached: PipelineRequest) -> tuple[str, str]:
         head = f"The columns of topic {topic}, {proposal.source}: change what you know better"
-        lines = class_lines(proposal.candidates, _reserved())
+        lines = class_lines(proposal.candidates, _reserved_names())
         spec = spec_text(name, reached, grid, start, _DELAY, proposal, nulls=nulls)
         return schema_text(class_name(name), head, lines), spec
 
-    tried = _tried(
+    tried = _try_files(
         *files(msgspec.structs.replace(resolved_request, cluster=None)), registry, sample.messages
     )
     known_rows = with_nullable_nan(without_repeated_key(proposal, tried.rows), tried.rows)
     if known_rows is not proposal:
         proposal = known_rows
-        tried = _tried(
+        tried = _try_files(
             *files(msgspec.structs.replace(resolved_request, cluster=None)),
             registry,
             sample.messages,
@@ -347,7 +347,7 @@ class _Tried:
     cut: int
 
 
-def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table) -> _Tried:
+def _try_files(schema: str, spec: str, registry: Registry | None, messages: pa.Table) -> _Tried:
     """Decodes the sample by the two files.
 
     Raises:
@@ -381,7 +381,7 @@ def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table
     return _Tried(rows, refused, fit, sum(decoded_batch.truncated for decoded_batch in decoded))
 
 
-def _reserved() -> frozenset[str]:
+def _reserved_names() -> frozenset[str]:
     """Names that no field can have: those of the base class and of the file's imports."""
     return frozenset({*dir(import_pandera().DataFrameModel), "Config", "pa", "pl"})
 
@@ -426,8 +426,8 @@ def propose(
         return _refuse_unused(asked, of_registry(registry, topic, messages))
     plain = _messages(messages, asked, framing)
     _refuse_empty(topic, messages.num_rows, plain)
-    format_ = asked.format or _recognised(topic, plain, framing)
-    return _refuse_unused(asked, _by_format(topic, format_, plain, asked))
+    format_ = asked.format or _recognise_format(topic, plain, framing)
+    return _refuse_unused(asked, _propose_by_format(topic, format_, plain, asked))
 
 
 def _messages(messages: pa.Table, request: PipelineRequest, framing: Framed) -> list[KeyAndValue]:
@@ -442,7 +442,9 @@ def _messages(messages: pa.Table, request: PipelineRequest, framing: Framed) -> 
     ]
 
 
-def _recognised(topic: str, messages: Sequence[KeyAndValue], framing: Framed) -> SampledFormat:
+def _recognise_format(
+    topic: str, messages: Sequence[KeyAndValue], framing: Framed
+) -> SampledFormat:
     valued = [message for message in messages if message.value is not None]
     documents = len(documents_of(messages))
     if framing.most:
@@ -461,7 +463,7 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], framing: Framed) ->
     if 2 * documents <= len(valued):
         raise SpecError(
             f"Of {counted(len(valued), 'message')} of topic {topic}, JSON objects: {documents:,};"
-            f" {_others(valued)}",
+            f" {_describe_others(valued)}",
             "spec",
             f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats.",
         )
@@ -488,7 +490,7 @@ _BEGINS = (
 )
 
 
-def _others(valued: Sequence[KeyAndValue]) -> str:
+def _describe_others(valued: Sequence[KeyAndValue]) -> str:
     """Says what values are that are no JSON objects."""
     others = [
         message.value.lstrip()
@@ -501,7 +503,7 @@ def _others(valued: Sequence[KeyAndValue]) -> str:
     return "the format of the others is unknown"
 
 
-def _by_format(
+def _propose_by_format(
     topic: str, format_: SampledFormat, messages: Sequence[KeyAndValue], request: PipelineRequest
 ) -> Proposal:
     keys = [message.key for message in messages if message.value is not None]
@@ -519,14 +521,14 @@ def _by_format(
     if format_ in ENVELOPES:
         events = events_of(format_, messages)
         if not events:
-            raise _none(topic, valued, f"{ENVELOPES[format_].tool}'s events")
+            raise _no_message_error(topic, valued, f"{ENVELOPES[format_].tool}'s events")
         return of_changes(format_, topic, events, request.table)
     if not documents_of(messages):
-        raise _none(topic, valued, "JSON objects")
+        raise _no_message_error(topic, valued, "JSON objects")
     return of_documents(format_, messages)
 
 
-def _none(topic: str, valued: int, kind: str) -> SpecError:
+def _no_message_error(topic: str, valued: int, kind: str) -> SpecError:
     return SpecError(
         f"None of {counted(valued, 'message')} of topic {topic} could be {kind}", "spec", _DO
     )

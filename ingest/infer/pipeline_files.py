@@ -167,7 +167,7 @@ def type_text(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"pl.Decimal({kind.precision}, {kind.scale})"
     if pa.types.is_struct(kind):
-        parts = ", ".join(f"{_quoted(part.name)}: {type_text(part.type)}" for part in kind)
+        parts = ", ".join(f"{_quote(part.name)}: {type_text(part.type)}" for part in kind)
         return f"pl.Struct({{{parts}}})"
     if pa.types.is_map(kind):
         return f'pl.List(pl.Struct({{"key": pl.String, "value": {type_text(kind.item_type)}}}))'
@@ -219,7 +219,7 @@ def class_lines(candidates: Iterable[Candidate], reserved: frozenset[str]) -> tu
 def _line(name: str, candidate: Candidate, kind: pa.DataType) -> str:
     metadata = metadata_text(candidate)
     options = [
-        *([] if name == candidate.name else [f"alias={_quoted(candidate.name)}"]),
+        *([] if name == candidate.name else [f"alias={_quote(candidate.name)}"]),
         *(["nullable=True"] if candidate.nullable else []),
         *([f"metadata={metadata}"] if metadata else []),
     ]
@@ -237,7 +237,7 @@ def _comment(*parts: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Quotes a printable name, as the formatter would."""
     return json.dumps(name, ensure_ascii=False)
 

@@ -97,7 +97,7 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
     """
     schema, candidates, by_subject = _candidates(registry, topic, messages, "value")
     if schema is None:
-        raise _unknown(topic, framed(messages, "value"))
+        raise _unknown_schema_error(topic, framed(messages, "value"))
     decode = {"format": Setting(FORMATS[schema.kind]), **_records(schema, messages, "value")}
     if len(decode["records"].value if "records" in decode else ()) > 1:
         kind = free_name("kind", candidates)
@@ -128,7 +128,7 @@ def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> dict[str, 
     return {"records": Setting(names, "others are dead letters")} if all(names) else {}
 
 
-def _unknown(topic: str, framing: Framed) -> SpecError:
+def _unknown_schema_error(topic: str, framing: Framed) -> SpecError:
     if framing.named:
         return SpecError(
             f"The schema registry doesn't know schema id {framing.id}, which most messages of topic"

@@ -63,7 +63,7 @@ def row_candidates(schema: Mapping[str, Any], image: str) -> list[Candidate]:
             "Nothing was written. Check how the connector writes its schema, or set its"
             " schemas.enable to false.",
         )
-    types = SchemaTypes(_opened)
+    types = SchemaTypes(_open_type)
     return [
         Candidate(
             part["field"],
@@ -82,7 +82,7 @@ def _fields(schema: Any) -> list[Mapping[str, Any]]:
     )
 
 
-def _opened(part: Any) -> TypeGuess | Composite:
+def _open_type(part: Any) -> TypeGuess | Composite:
     if not isinstance(part, Mapping):
         return TypeGuess(None, "it has no type")
     kind, name = part.get("type"), str(part.get("name") or "")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.admin.test_dead_replay import Interrupted
-from tests.admin.ward import Ward, hour
+from tests.admin.ward import DeadLetterScene, hour
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt, Staged
@@ -84,9 +84,9 @@ def ward_of(
     folder: Path,
     store: MemoryDeadLetters | None = None,
     sink: Callable[[Any], Any] = lambda sink: sink,
-) -> Ward:
+) -> DeadLetterScene:
     """A committed hour, on a store and a sink; None: the right ones."""
-    ward = Ward(folder, "memory")
+    ward = DeadLetterScene(folder, "memory")
     ward.store = ward.store if store is None else store
     ward.sink = sink(ward.sink)
     ward.fill(0)
@@ -94,7 +94,7 @@ def ward_of(
     return ward
 
 
-def killed(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
+def killed(ward: DeadLetterScene, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
     """A dead-letter replay dies there."""
     assert ward.verdict().ok
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
@@ -124,7 +124,7 @@ def test_resolving_afterwards_doubles(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {(tp.partition, offset) for tp, offset in report.duplicated} == {(0, 3), (1, 3)}
 
 
-def race(ward: Ward) -> Report:
+def race(ward: DeadLetterScene) -> Report:
     """A dead-letter replay sleeps through another one of the same letters."""
     lenient = ward.pipeline(lenient=True)
     ward.replay_dead_letters(

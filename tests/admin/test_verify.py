@@ -702,7 +702,7 @@ def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
 
 def test_a_topic_that_is_gone(scene: Scene) -> None:
     """As long as the pipeline reads it that is wrong; once it is only carried on, information."""
-    scene.broker.gone = True
+    scene.broker.is_deleted = True
     assert {message for _, _, message in wrong(scene.verify())} == {"topic shop.orders was deleted"}
     last = plan_of(scene.sink, window(3), (30, 30))
     ends = [

@@ -47,7 +47,7 @@ class FakeTopic:
     topic_id: str = TOPIC.topic_id
     start: int = 0
     down: bool = False
-    gone: bool = False
+    is_deleted: bool = False
     end_of: dict[TopicPartition, int] = field(default_factory=dict)
 
     def cluster_id(self) -> str:
@@ -56,7 +56,7 @@ class FakeTopic:
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         if self.down:
             raise UnreachableError("the cluster does not answer", "plan", "Start it.")
-        known_names = [] if self.gone else [n for n in names if n == TOPIC.topic]
+        known_names = [] if self.is_deleted else [n for n in names if n == TOPIC.topic]
         return {
             n: TopicInfo(n, self.topic_id, PARTITIONS, compacted=False, retention_ms=None)
             for n in known_names

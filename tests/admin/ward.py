@@ -67,7 +67,7 @@ def repaired(message: RefusedMessage) -> RefusedMessage:
 
 
 @dataclass
-class Ward:
+class DeadLetterScene:
     """Two topic-partitions; in each, an hour that is filled has rows, and messages that
     are no JSON, have text for an id, break a rule.
     """
@@ -75,7 +75,7 @@ class Ward:
     folder: Path
     kind: Kind
     broker: MemoryBroker = field(default_factory=MemoryBroker)
-    known: dict[TopicPartition, dict[int, object]] = field(default_factory=dict)
+    expected_ids: dict[TopicPartition, dict[int, object]] = field(default_factory=dict)
     sink: Any = None
     store: Any = None
 
@@ -105,7 +105,7 @@ class Ward:
                     timestamp=START + timedelta(hours=n, seconds=i),
                     headers=[("h", b"1"), ("h", None)],
                 )
-                self.known.setdefault(tp, {})[offset] = self._wanted(value)
+                self.expected_ids.setdefault(tp, {})[offset] = self._wanted(value)
 
     @staticmethod
     def _wanted(value: bytes | None) -> object:
@@ -220,7 +220,7 @@ class Ward:
 
     def expect(self, edit: bool = True) -> None:
         """From now on what is no JSON is to be the row that `repaired` makes of it."""
-        for offsets in self.known.values():
+        for offsets in self.expected_ids.values():
             offsets.update(
                 {o: 1000 + o for o, expected_id in offsets.items() if expected_id is None and edit}
             )
@@ -231,7 +231,7 @@ class Ward:
         """
         receipts = [c.receipt for c in self.sink.receipts()]
         return check(
-            self.known,
+            self.expected_ids,
             self.pieces(),
             [read_dead(self.sink, self.store, r.window) for r in receipts],
             receipts,

@@ -330,8 +330,10 @@ def test_a_few_odd_values_do_not_take_the_type_away() -> None:
 
 def test_timestamps_that_are_cut_are_told(tmp_path: Path) -> None:
     """How many messages have them, and how all digits are kept."""
-    at = '{{"at": "2026-01-05T03:20:00.{}Z"}}'.format
-    report = begun(tmp_path, *(at(digits).encode() for digits in ("123456", "1234567", "1")))
+    document_with = '{{"at": "2026-01-05T03:20:00.{}Z"}}'.format
+    report = begun(
+        tmp_path, *(document_with(digits).encode() for digits in ("123456", "1234567", "1"))
+    )
     (note,) = report.notes
     assert note.startswith("1 of the sampled messages have timestamps finer than a microsecond")
 
