@@ -57,9 +57,9 @@ def where_broken(message: RefusedMessage) -> RefusedMessage:
     return repaired(message) if message.stage == "value" else message
 
 
-def reasons(ward: DeadLetterScene, n: int = 0) -> list[tuple[int, int, str]]:
+def reasons(scene: DeadLetterScene, n: int = 0) -> list[tuple[int, int, str]]:
     """Open ones, with offsets as in the first hour."""
-    return [(p, o - 6 * n, reason) for p, o, reason in ward.open(n)]
+    return [(p, o - 6 * n, reason) for p, o, reason in scene.open(n)]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -216,11 +216,11 @@ def test_messages_that_need_no_row(tmp_path: Path) -> None:
     """A tombstone that today's spec drops is no dead letter any more and no row: it is
     counted as dropped.
     """
-    ward = DeadLetterScene(tmp_path, "memory")
-    ward.produce(0, b'{"id": 1}', None, b'{"id": 2}')
-    ward.run(0)
-    result = ward.replay_dead_letters(0, ward.pipeline(on_null="drop"))
-    counts = ward.receipt(0).counts
+    scene = DeadLetterScene(tmp_path, "memory")
+    scene.produce(0, b'{"id": 1}', None, b'{"id": 2}')
+    scene.run(0)
+    result = scene.replay_dead_letters(0, scene.pipeline(on_null="drop"))
+    counts = scene.receipt(0).counts
     assert (result.messages, result.rows, counts.dead, counts.dropped, counts.valid) == (
         2,
         0,
@@ -228,9 +228,9 @@ def test_messages_that_need_no_row(tmp_path: Path) -> None:
         2,
         4,
     )
-    for offsets in ward.expected_ids.values():
+    for offsets in scene.expected_ids.values():
         del offsets[1]
-    ward.sound()
+    scene.sound()
 
 
 def test_several_rows_of_a_message(memory_scene: DeadLetterScene) -> None:
@@ -607,10 +607,10 @@ def test_random_histories(
     """Dead-letter replays and replays by one schema or another, killed or not, in any order: after
     each step all is on one side, once.
     """
-    ward = DeadLetterScene(tmp_path, dice.choice(["memory", "sqlite"]))
-    ward.fill(0)
-    ward.run(0)
-    ward.expect()
+    scene = DeadLetterScene(tmp_path, dice.choice(["memory", "sqlite"]))
+    scene.fill(0)
+    scene.run(0)
+    scene.expect()
     for step in range(12):
         schema = {"lenient": dice.random() < 0.5, "model": dice.choice(["Thing", "Looser"])}
         chosen = dice.choice([{}, {"stage": "value"}, {"reason": "wrong_type"}, {"stage": "rules"}])
@@ -622,27 +622,27 @@ def test_random_histories(
                 replay_request = Request(
                     f"replay {step}", replace=True, accept_fewer=dice.random() < 0.5
                 )
-                run(ward.pipeline(**schema), hour(0), replay_request)
+                run(scene.pipeline(**schema), hour(0), replay_request)
             else:
-                ward.replay_dead_letters(
-                    0, ward.pipeline(**schema), dice.choice([None, where_broken]), **chosen
+                scene.replay_dead_letters(
+                    0, scene.pipeline(**schema), dice.choice([None, where_broken]), **chosen
                 )
         monkeypatch.delenv("WINDROW_CRASH", raising=False)
-        assert ward.verdict().ok, (
-            f"part {part}, step {step}: {schema} {chosen} {point}: {ward.verdict()}"
+        assert scene.verdict().ok, (
+            f"part {part}, step {step}: {schema} {chosen} {point}: {scene.verdict()}"
         )
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
-    assert ward.open(0) == []
-    ward.sound()
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser"), where_broken)
+    assert scene.open(0) == []
+    scene.sound()
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def replay(ward: DeadLetterScene, *, accept_fewer: bool = False, **over: Any) -> Any:
+def replay(scene: DeadLetterScene, *, accept_fewer: bool = False, **over: Any) -> Any:
     """Replace the first hour."""
     return run(
-        ward.pipeline(**over),
+        scene.pipeline(**over),
         hour(0),
         Request(f"replay {over}", replace=True, accept_fewer=accept_fewer),
     )
@@ -705,41 +705,41 @@ def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:
     """A ledger rebuilt from a replayed window's receipt, and that receipt put back from
     the ledger, are what they were.
     """
-    ward = DeadLetterScene(tmp_path, "delta")
-    ward.fill(0, 1)
-    ward.run(0, 1)
-    ward.expect()
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True), repaired, stage="value")
+    scene = DeadLetterScene(tmp_path, "delta")
+    scene.fill(0, 1)
+    scene.run(0, 1)
+    scene.expect()
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True), repaired, stage="value")
     (tmp_path / "state.db").unlink()
-    pipeline = ward.pipeline()
+    pipeline = scene.pipeline()
     assert rebuild("things", pipeline.sink, pipeline.ledger).windows == 2
-    ward.sound()
+    scene.sound()
     newest = max((tmp_path / "table" / "_windrow" / "receipts").glob("2026-01-05T00_00_00Z.1.*"))
     newest.unlink()
-    ward.sink = type(ward.sink)(str(tmp_path / "table"), ward.sink.schema)
-    assert restore("things", ward.sink, ward.pipeline().ledger, dry_run=False).windows == (
+    scene.sink = type(scene.sink)(str(tmp_path / "table"), scene.sink.schema)
+    assert restore("things", scene.sink, scene.pipeline().ledger, dry_run=False).windows == (
         hour(0).key,
     )
-    ward.sound()
-    assert ward.replay_dead_letters(0, ward.pipeline(lenient=True)).messages == 2
-    ward.sound()
+    scene.sound()
+    assert scene.replay_dead_letters(0, scene.pipeline(lenient=True)).messages == 2
+    scene.sound()
 
 
 def test_a_dead_replay_after_compaction(tmp_path: Path) -> None:
     """Delta's own maintenance of both tables, before and after it, changes nothing."""
     from deltalake import DeltaTable
 
-    ward = DeadLetterScene(tmp_path, "delta")
-    ward.fill(0, 1)
-    ward.run(0, 1)
+    scene = DeadLetterScene(tmp_path, "delta")
+    scene.fill(0, 1)
+    scene.run(0, 1)
     for folder in ("table", "table_dead"):
         DeltaTable(str(tmp_path / folder)).optimize.compact()
-    ward.replay_dead_letters(0, ward.pipeline(lenient=True))
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True))
     for folder in ("table", "table_dead"):
         DeltaTable(str(tmp_path / folder)).optimize.compact()
-    assert [f for f in ward.verified().findings if f.level == "wrong"] == []
-    assert ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser")).messages == 2
-    assert [f for f in ward.verified().findings if f.level == "wrong"] == []
+    assert [f for f in scene.verified().findings if f.level == "wrong"] == []
+    assert scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser")).messages == 2
+    assert [f for f in scene.verified().findings if f.level == "wrong"] == []
 
 
 def test_kinds_of_wards() -> None:

@@ -86,22 +86,22 @@ def ward_of(
     sink: Callable[[Any], Any] = lambda sink: sink,
 ) -> DeadLetterScene:
     """A committed hour, on a store and a sink; None: the right ones."""
-    ward = DeadLetterScene(folder, "memory")
-    ward.store = ward.store if store is None else store
-    ward.sink = sink(ward.sink)
-    ward.fill(0)
-    ward.run(0)
-    return ward
+    scene = DeadLetterScene(folder, "memory")
+    scene.store = scene.store if store is None else store
+    scene.sink = sink(scene.sink)
+    scene.fill(0)
+    scene.run(0)
+    return scene
 
 
-def killed(ward: DeadLetterScene, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
+def killed(scene: DeadLetterScene, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
     """A dead-letter replay dies there."""
-    assert ward.verdict().ok
+    assert scene.verdict().ok
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
-        ward.replay_dead_letters(0, ward.pipeline(lenient=True))
+        scene.replay_dead_letters(0, scene.pipeline(lenient=True))
     monkeypatch.delenv("WINDROW_CRASH")
-    return ward.verdict()
+    return scene.verdict()
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
@@ -124,21 +124,23 @@ def test_resolving_afterwards_doubles(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {(tp.partition, offset) for tp, offset in report.duplicated} == {(0, 3), (1, 3)}
 
 
-def race(ward: DeadLetterScene) -> Report:
+def race(scene: DeadLetterScene) -> Report:
     """A dead-letter replay sleeps through another one of the same letters."""
-    lenient = ward.pipeline(lenient=True)
-    ward.replay_dead_letters(
+    lenient = scene.pipeline(lenient=True)
+    scene.replay_dead_letters(
         0,
-        replace(lenient, sink=Interrupted(ward.sink, lambda: ward.replay_dead_letters(0, lenient))),
+        replace(
+            lenient, sink=Interrupted(scene.sink, lambda: scene.replay_dead_letters(0, lenient))
+        ),
     )
-    return ward.verdict()
+    return scene.verdict()
 
 
 def test_the_real_one_is_fenced(tmp_path: Path) -> None:
     """The second writes nothing."""
-    ward = ward_of(tmp_path)
-    assert race(ward).ok
-    assert ward.ids()[hour(0).key, 0, 3] == [7]
+    scene = ward_of(tmp_path)
+    assert race(scene).ok
+    assert scene.ids()[hour(0).key, 0, 3] == [7]
 
 
 def test_without_a_fence_it_doubles(tmp_path: Path) -> None:
