@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.admin.ward import START, DeadLetterScene, Kind, hour, repaired
+from tests.admin.ward import START, DeadLetterScene, Kind, hour, repair
 from windrow.ingest.admin.dead_replay import TRIES
 from windrow.ingest.admin.edit_function import RefusedMessage, load_edit
 from windrow.ingest.admin.rebuild import rebuild
@@ -54,7 +54,7 @@ def memory_scene(tmp_path: Path) -> DeadLetterScene:
 
 def where_broken(message: RefusedMessage) -> RefusedMessage:
     """Repairs what is no JSON, and leaves the rest as it is."""
-    return repaired(message) if message.stage == "value" else message
+    return repair(message) if message.stage == "value" else message
 
 
 def reasons(scene: DeadLetterScene, n: int = 0) -> list[tuple[int, int, str]]:
@@ -136,7 +136,7 @@ def test_nothing_accepted_is_no_commit(scene: DeadLetterScene) -> None:
     for chosen in ({"reason": "no such reason"}, {"stage": "key"}):
         assert scene.replay_dead_letters(0, scene.pipeline(lenient=True), **chosen).tried == 0
     assert scene.sink.look(hour(0)) == committed_before
-    scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser"), repaired)
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser"), repair)
     committed_after = scene.sink.look(hour(0))
     assert (scene.open(0), scene.replay_dead_letters(0, scene.pipeline(model="Looser")).open) == (
         [],
@@ -200,7 +200,7 @@ def test_a_dry_run_writes_nothing(scene: DeadLetterScene) -> None:
         if p.is_file() and "table" in str(p)
     )
     committed = scene.sink.look(hour(0))
-    result = scene.replay_dead_letters(0, scene.pipeline(lenient=True), repaired, dry_run=True)
+    result = scene.replay_dead_letters(0, scene.pipeline(lenient=True), repair, dry_run=True)
     assert (result.messages, result.rows, result.edited, result.committed) == (6, 6, 6, committed)
     assert (
         sorted(
@@ -266,7 +266,7 @@ def test_an_edit_repairs(scene: DeadLetterScene) -> None:
     are its own; edited ones are counted.
     """
     scene.expect()
-    result = scene.replay_dead_letters(0, scene.pipeline(), repaired, reason="not_json")
+    result = scene.replay_dead_letters(0, scene.pipeline(), repair, reason="not_json")
     assert (result.messages, result.edited) == (2, 2)
     assert [scene.ids()[hour(0).key, p, 1] for p in (0, 1)] == [[1001], [1001]]
     dead_replay = scene.receipt(0).dead_replay
@@ -563,7 +563,7 @@ def test_a_dead_replay_comes_first(scene: DeadLetterScene) -> None:
     slow = replace(
         pipeline,
         sink=Interrupted(
-            scene.sink, lambda: scene.replay_dead_letters(0, pipeline, repaired, stage="value")
+            scene.sink, lambda: scene.replay_dead_letters(0, pipeline, repair, stage="value")
         ),
     )
     result = run(slow, hour(0), Request("replay", replace=True))
@@ -669,7 +669,7 @@ def test_a_replay_does_not_undo_edits_unasked(scene: DeadLetterScene) -> None:
     go on, they are open dead letters again.
     """
     scene.expect()
-    scene.replay_dead_letters(0, scene.pipeline(), repaired, stage="value")
+    scene.replay_dead_letters(0, scene.pipeline(), repair, stage="value")
     scene.replay_dead_letters(0, scene.pipeline(lenient=True))
     committed_before = scene.sink.look(hour(0))
     with pytest.raises(RefusedError, match="holds 2 messages edited for a dead-letter replay"):
@@ -678,7 +678,7 @@ def test_a_replay_does_not_undo_edits_unasked(scene: DeadLetterScene) -> None:
     replay(scene, accept_fewer=True)
     assert reasons(scene) == BEFORE
     scene.sound()
-    scene.replay_dead_letters(0, scene.pipeline(), repaired, stage="value")
+    scene.replay_dead_letters(0, scene.pipeline(), repair, stage="value")
     assert [scene.ids()[hour(0).key, p, 1] for p in (0, 1)] == [[1001], [1001]]
     scene.sound()
 
@@ -709,7 +709,7 @@ def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:
     scene.fill(0, 1)
     scene.run(0, 1)
     scene.expect()
-    scene.replay_dead_letters(0, scene.pipeline(lenient=True), repaired, stage="value")
+    scene.replay_dead_letters(0, scene.pipeline(lenient=True), repair, stage="value")
     (tmp_path / "state.db").unlink()
     pipeline = scene.pipeline()
     assert rebuild("things", pipeline.sink, pipeline.ledger).windows == 2

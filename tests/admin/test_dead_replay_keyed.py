@@ -112,7 +112,7 @@ def pipeline(folder: Path, broker: MemoryBroker, model: str, mode: str = "upsert
     )
 
 
-def folded() -> dict[int, str]:
+def fold_hours() -> dict[int, str]:
     """What all messages come to."""
     table: dict[int, str] = {}
     for number, name in (message for messages in HOURS for message in messages):
@@ -147,7 +147,7 @@ def test_replayed_rows_and_deletes_count_where_they_lie(
         (1, 1, 1),
         (6, 6, 6),
     ]
-    assert name_by_id(looser) == folded()
+    assert name_by_id(looser) == fold_hours()
     verified = verify(
         "users", looser.sink, looser.dead_letters, looser.ledger, looser.broker, deep=True
     )
@@ -183,5 +183,5 @@ def test_a_replayed_message_may_be_a_delete(tmp_path: Path, broker: MemoryBroker
     )
     run(pipeline(tmp_path, broker, "Looser"), hour(0), Request("r0"))
     assert name_by_id(user_pipeline) == {
-        number: name for number, name in folded().items() if number not in (4, 7)
+        number: name for number, name in fold_hours().items() if number not in (4, 7)
     }

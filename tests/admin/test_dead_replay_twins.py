@@ -23,7 +23,7 @@ from windrow.ingest.testing.checker import Report
 from windrow.ingest.testing.sink import MemoryDeadLetters, tables
 
 
-def attempts(letters: MemoryDeadLetters, window: Window) -> list[str]:
+def attempts_of(letters: MemoryDeadLetters, window: Window) -> list[str]:
     """Those that left dead letters of a window, in their order."""
     content = letters.store.content
     named = [
@@ -43,7 +43,7 @@ class ResolvedFirst(MemoryDeadLetters):
     """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
-        newest = attempts(self, window)
+        newest = attempts_of(self, window)
         return super().read(window, newest[-1] if newest else attempt, limit)
 
 
@@ -53,7 +53,7 @@ class ResolvedAfter(MemoryDeadLetters):
     """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
-        return super().read(window, attempts(self, window)[0], limit)
+        return super().read(window, attempts_of(self, window)[0], limit)
 
 
 class Unfenced:
@@ -80,7 +80,7 @@ class Unfenced:
         return Done(Committed(receipt, version))
 
 
-def ward_of(
+def scene_of(
     folder: Path,
     store: MemoryDeadLetters | None = None,
     sink: Callable[[Any], Any] = lambda sink: sink,
@@ -94,7 +94,7 @@ def ward_of(
     return scene
 
 
-def killed(scene: DeadLetterScene, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
+def kill_replay(scene: DeadLetterScene, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
     """A dead-letter replay dies there."""
     assert scene.verdict().ok
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
@@ -109,22 +109,22 @@ def test_the_real_one_dies_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """Before its commit and after it each message is on one side."""
-    assert killed(ward_of(tmp_path), point, monkeypatch).ok
+    assert kill_replay(scene_of(tmp_path), point, monkeypatch).ok
 
 
 def test_resolving_first_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the two, what was to be replayed is neither a row nor a dead letter."""
-    report = killed(ward_of(tmp_path, ResolvedFirst()), "commit.before", monkeypatch)
+    report = kill_replay(scene_of(tmp_path, ResolvedFirst()), "commit.before", monkeypatch)
     assert {(tp.partition, offset) for tp, offset in report.lost} == {(0, 3), (1, 3)}
 
 
 def test_resolving_afterwards_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the two, what was replayed is a row and a dead letter."""
-    report = killed(ward_of(tmp_path, ResolvedAfter()), "commit.after", monkeypatch)
+    report = kill_replay(scene_of(tmp_path, ResolvedAfter()), "commit.after", monkeypatch)
     assert {(tp.partition, offset) for tp, offset in report.duplicated} == {(0, 3), (1, 3)}
 
 
-def race(scene: DeadLetterScene) -> Report:
+def race_replays(scene: DeadLetterScene) -> Report:
     """A dead-letter replay sleeps through another one of the same letters."""
     lenient = scene.pipeline(lenient=True)
     scene.replay_dead_letters(
@@ -138,13 +138,14 @@ def race(scene: DeadLetterScene) -> Report:
 
 def test_the_real_one_is_fenced(tmp_path: Path) -> None:
     """The second writes nothing."""
-    scene = ward_of(tmp_path)
-    assert race(scene).ok
+    scene = scene_of(tmp_path)
+    assert race_replays(scene).ok
     assert scene.ids()[hour(0).key, 0, 3] == [7]
 
 
 def test_without_a_fence_it_doubles(tmp_path: Path) -> None:
     """Both write."""
     assert {
-        (tp.partition, offset) for tp, offset in race(ward_of(tmp_path, sink=Unfenced)).duplicated
+        (tp.partition, offset)
+        for tp, offset in race_replays(scene_of(tmp_path, sink=Unfenced)).duplicated
     } == {(0, 3), (1, 3)}

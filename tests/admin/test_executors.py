@@ -76,13 +76,13 @@ def no_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windrow.ingest.admin.executors.STAY_SECONDS", 0)
 
 
-def seen_by(survey: Survey) -> Answer:
+def run_survey(survey: Survey) -> Answer:
     """What the task says of this machine."""
     (word,) = survey(Split("windrow-doctor", 0, 0, 1)).rows
     return msgspec.json.decode(word, type=Answer)
 
 
-def marked(folder: Path) -> Marker:
+def put_marker(folder: Path) -> Marker:
     """What the driver writes first."""
     Place(str(folder)).put("mark", b"windrow doctor")
     return Marker(str(folder), "mark")
@@ -90,7 +90,7 @@ def marked(folder: Path) -> Marker:
 
 def test_all_is_well(tmp_path: Path) -> None:
     """The task says where it was, and leaves nothing but what the driver put there itself."""
-    report = seen_by(Survey(Reads(), (SPLIT,), (marked(tmp_path),)))
+    report = run_survey(Survey(Reads(), (SPLIT,), (put_marker(tmp_path),)))
     assert report.executor == (socket.gethostname(), str(Path.cwd()))
     assert report.troubles == ()
     assert [path.name for path in tmp_path.iterdir()] == ["mark"]
@@ -100,7 +100,7 @@ def test_a_broker_that_does_not_answer_there() -> None:
     """It is told with the topic-partition; what else is read from is not asked any
     more, for each question takes its time.
     """
-    report = seen_by(Survey(Stalls(), (SPLIT, Split("orders", 1, 0, 1)), ()))
+    report = run_survey(Survey(Stalls(), (SPLIT, Split("orders", 1, 0, 1)), ()))
     assert report.troubles == (
         Trouble("orders[0] can't be read there: nothing arrives", "Open the port."),
     )
@@ -112,7 +112,7 @@ def test_a_folder_that_is_another_one_there(tmp_path: Path) -> None:
     """
     (tmp_path / "own").mkdir()
     for folder in (tmp_path / "own", tmp_path / "none"):
-        (trouble,) = seen_by(Survey(Reads(), (), (Marker(str(folder), "mark"),))).troubles
+        (trouble,) = run_survey(Survey(Reads(), (), (Marker(str(folder), "mark"),))).troubles
         assert (
             trouble.what
             == f"{folder} is another place there: a file that the driver has just written"

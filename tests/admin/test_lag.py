@@ -45,7 +45,7 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def filled(*lengths: int) -> MemoryBroker:
+def fill_broker(*lengths: int) -> MemoryBroker:
     """Orders with so many messages a partition; those at offset n are n seconds younger
     than an hour.
     """
@@ -66,7 +66,7 @@ def cut(broker: MemoryBroker, *offsets: int, topic: str = "orders") -> Boundary:
     )
 
 
-def unread(measured: Lag) -> dict[TopicPartition, int]:
+def unread_by_tp(measured: Lag) -> dict[TopicPartition, int]:
     return {TopicPartition(p.topic, p.partition): p.records for p in measured.partitions}
 
 
@@ -74,7 +74,7 @@ def test_lag_is_offsets_and_the_age_of_the_first_unread_message() -> None:
     """Per topic-partition and in total: offsets add up, the oldest counts; where
     nothing is new both are 0.
     """
-    broker = filled(10, 5, 0)
+    broker = fill_broker(10, 5, 0)
     measured = lag(broker, ORDERS, cut(broker, 4, 5, 0), NOW)
     new = PartitionLag("orders", 0, start=4, end=10, records=6, seconds=3596.0, lost=0)
     read, idle = (
@@ -93,7 +93,7 @@ def test_what_isnt_visible_has_no_age() -> None:
     """An aborted transaction's offsets are unread, but nobody waits for them; an open
     one's are not there yet.
     """
-    broker = filled(1)
+    broker = fill_broker(1)
     doomed = broker.transaction()
     broker.produce(tp(0), b"{}", timestamp=ago(100), transaction=doomed)
     doomed.abort()
@@ -109,7 +109,7 @@ def test_what_isnt_visible_has_no_age() -> None:
 @pytest.mark.parametrize("stamp", [NO_TIMESTAMP, NOW + timedelta(days=365), 2**62])
 def test_an_odd_timestamp_has_no_age(stamp: datetime | int) -> None:
     """A message without a timestamp, or with one in the future, says nothing of how old it is."""
-    broker = filled(0)
+    broker = fill_broker(0)
     broker.produce(tp(0), b"{}", timestamp=stamp)
     broker.produce(tp(0), b"{}", timestamp=ago(10))
     measured = lag(broker, ORDERS, cut(broker, 0), NOW)
@@ -134,7 +134,7 @@ def test_before_the_first_window_it_counts_from_where_the_source_starts(
     """Without a committed window everything from the start position on is unread; from
     the log start where that has no answer.
     """
-    broker = filled(10)
+    broker = fill_broker(10)
     broker.delete_records(tp(0), 2)
     source = ORDERS if start is None else Source(Topics(("orders",)), start)  # type: ignore[arg-type]
     measured = lag(broker, source, None, NOW)
@@ -145,30 +145,31 @@ def test_a_new_topic_and_a_new_partition_count() -> None:
     """A partition that was added since counts from 0, a topic that joins from where it
     will begin.
     """
-    broker = filled(5)
+    broker = fill_broker(5)
     committed = cut(broker, 5)
     broker.add_partitions("orders", 2)
     broker.create_topic("other")
     for partition, seconds in ((tp(1), 9), (tp(0, "other"), 9), (tp(0, "other"), 0)):
         broker.produce(partition, b"{}", timestamp=ago(seconds))
-    assert unread(lag(broker, Source(Pattern("o.*"), Earliest()), committed, NOW)) == {
+    assert unread_by_tp(lag(broker, Source(Pattern("o.*"), Earliest()), committed, NOW)) == {
         tp(0): 0,
         tp(1): 1,
         tp(0, "other"): 2,
     }
     assert (
-        unread(lag(broker, Source(Pattern("o.*"), Latest()), committed, NOW))[tp(0, "other")] == 2
+        unread_by_tp(lag(broker, Source(Pattern("o.*"), Latest()), committed, NOW))[tp(0, "other")]
+        == 2
     )
     leaving_out = Source(Pattern("o.*"), Earliest(), joining="window")
-    assert unread(lag(broker, leaving_out, committed, NOW))[tp(0, "other")] == 1
-    assert unread(lag(broker, Source(Partitions((tp(1),))), committed, NOW)) == {tp(1): 1}
+    assert unread_by_tp(lag(broker, leaving_out, committed, NOW))[tp(0, "other")] == 1
+    assert unread_by_tp(lag(broker, Source(Partitions((tp(1),))), committed, NOW)) == {tp(1): 1}
 
 
 def test_a_topic_that_is_gone_is_no_reason_to_fail() -> None:
     """Of what was removed nothing is unread any more, whatever the source says of it; a
     name that never was is a mistake.
     """
-    broker = filled(5)
+    broker = fill_broker(5)
     broker.create_topic("gone")
     both = Boundary.of(
         ago(0),
@@ -177,15 +178,15 @@ def test_a_topic_that_is_gone_is_no_reason_to_fail() -> None:
         [Mark("orders", 0, 2, "settled")],
     )
     broker.delete_topic("gone")
-    assert unread(lag(broker, Source(Topics(("orders", "gone"))), both, NOW)) == {tp(0): 3}
-    assert unread(lag(broker, Source(Topics(("gone",))), both, NOW)) == {}
+    assert unread_by_tp(lag(broker, Source(Topics(("orders", "gone"))), both, NOW)) == {tp(0): 3}
+    assert unread_by_tp(lag(broker, Source(Topics(("gone",))), both, NOW)) == {}
     with pytest.raises(SpecError):
         lag(broker, Source(Topics(("never",))), both, NOW)
 
 
 def test_another_topic_of_the_same_name_is_wholly_unread() -> None:
     """Made anew, or on another cluster, offsets mean other messages."""
-    broker = filled(3)
+    broker = fill_broker(3)
     committed = cut(broker, 3)
     broker.recreate_topic("orders")
     for _ in range(4):
@@ -197,13 +198,13 @@ def test_another_topic_of_the_same_name_is_wholly_unread() -> None:
 
 def test_what_retention_took_is_lost_not_lag() -> None:
     """Only what is still there is unread; what was never read and is gone is told apart."""
-    broker = filled(10, 3)
+    broker = fill_broker(10, 3)
     committed = cut(broker, 4, 3)
     broker.delete_records(tp(0), 7)
     broker.truncate(tp(1), 1)
     measured = lag(broker, ORDERS, committed, NOW)
     assert (measured.records, measured.lost, measured.seconds) == (3, 3, 3593.0)
-    assert unread(measured) == {tp(0): 3, tp(1): 0}
+    assert unread_by_tp(measured) == {tp(0): 3, tp(1): 0}
 
 
 class Racing(MemoryBroker):
@@ -266,7 +267,7 @@ def test_a_cluster_that_is_away_is_told() -> None:
 
 def test_a_group_gets_a_window_s_end() -> None:
     """The group has the boundary's cuts, without topics that are not read any more."""
-    broker = filled(5, 5)
+    broker = fill_broker(5, 5)
     removed_mark = Mark("gone", 0, 3, "removed")
     committed = cut(broker, 4, 5)
     committed = Boundary.of(
@@ -287,7 +288,7 @@ def test_a_group_gets_no_offset_of_what_is_not_read_any_more() -> None:
     """A topic that was let go, and is there all the same: its offset stands still, and
     would look like a lag that grows.
     """
-    broker = filled(5)
+    broker = fill_broker(5)
     let_go = broker.create_topic("let-go")
     committed = cut(broker, 4)
     topics = [*committed.topics, TopicSeen("let-go", let_go.topic_id, 1)]
@@ -302,7 +303,7 @@ def test_a_group_gets_no_offset_of_what_is_not_read_any_more() -> None:
 
 def test_altered_offsets_tell_what_did_not_work() -> None:
     """Each reason once, with how many and where."""
-    broker = filled(5, 5)
+    broker = fill_broker(5, 5)
     committed = cut(broker, 4, 5)
     broker.refuse_offsets("watchers", "its members are at work")
     assert alter_offsets(broker, "watchers", committed) == AlteredOffsets(

@@ -139,7 +139,7 @@ def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:
     assert contents(scene) == contents_before
 
 
-def older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
+def commit_older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """The text of a receipt as a version committed it that wrote its JSON another way:
     with spaces here.
     """
@@ -160,7 +160,7 @@ def test_a_receipt_of_another_version_comes_back_as_it_was(
     """The ledger keeps the text, not what this version would make of it: also when a
     run reports it, and after the ledger was rebuilt.
     """
-    text = older(scene, 3, monkeypatch)
+    text = commit_older(scene, 3, monkeypatch)
     reopened = type(scene.sink)(scene.sink.uri, scene.sink.schema)
     committed = reopened.look(window(3))
     assert committed is not None

@@ -42,7 +42,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene.of(tmp_path, [0, 1, 2])
 
 
-def wrong(verified: Verified) -> list[tuple[str, str | None, str]]:
+def wrong_findings(verified: Verified) -> list[tuple[str, str | None, str]]:
     """(about, window, what) of everything that is not mere information."""
     return [(f.about, f.window, f.what) for f in verified.findings if f.level != "info"]
 
@@ -108,7 +108,7 @@ def test_lost_rows(scene: Scene) -> None:
     DeltaTable(scene.sink.uri).delete(
         "_window = '2026-01-02T01:00:00Z' AND _partition = 1 AND _offset = 12"
     )
-    assert wrong(scene.verify()) == [
+    assert wrong_findings(scene.verify()) == [
         ("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")
     ]
 
@@ -125,7 +125,7 @@ def test_duplicated_rows(scene: Scene) -> None:
     DeltaTable(scene.sink.uri).delete(
         "_window = '2026-01-02T01:00:00Z' AND _partition = 0 AND _offset = 15"
     )
-    assert wrong(scene.verify()) == [
+    assert wrong_findings(scene.verify()) == [
         ("table", window(1).key, "shop.orders[0]: 1 row with the offset of another row")
     ]
 
@@ -138,7 +138,7 @@ def test_row_of_another_window(scene: Scene) -> None:
             row.schema.get_field_index("_offset"), "_offset", pa.array([99], pa.int64())
         ),
     )
-    messages = [message for _, _, message in wrong(scene.verify())]
+    messages = [message for _, _, message in wrong_findings(scene.verify())]
     assert messages == [
         "shop.orders[0]: 10 rows in the table, 9 in the receipt",
         "shop.orders[0]: offsets 10 to 99 lie outside the receipt's range",
@@ -152,7 +152,7 @@ def test_foreign_window(scene: Scene) -> None:
         scene, lambda row: row.set_column(row.schema.get_field_index("_window"), "_window", key)
     )
     assert scene.verify().exit_code == 1
-    assert "2026-01-05T00:00:00Z" in str(wrong(scene.verify()))
+    assert "2026-01-05T00:00:00Z" in str(wrong_findings(scene.verify()))
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"PAR1 no more")])
@@ -186,12 +186,14 @@ def test_lost_dead_letters(scene: Scene) -> None:
     letters = DeltaTable(dead).to_pyarrow_table(filters=[("_window", "=", window(2).key)])
     write_deltalake(dead, letters.slice(0, 1), mode="append")
     DeltaTable(dead).delete("_window = '2026-01-02T01:00:00Z' AND _partition = 1")
-    assert wrong(scene.verify()) == [
+    assert wrong_findings(scene.verify()) == [
         ("table", window(1).key, "1 dead letter in their table, 2 in the receipt"),
         ("table", window(2).key, "3 dead letters in their table, 2 in the receipt"),
     ]
     shutil.rmtree(dead)
-    assert [where for _, where, _ in wrong(scene.verify())] == [window(n).key for n in range(3)]
+    assert [where for _, where, _ in wrong_findings(scene.verify())] == [
+        window(n).key for n in range(3)
+    ]
     assert scene.verify().exit_code == 1
 
 
@@ -273,7 +275,7 @@ def test_a_ledger_of_another_table(scene: Scene) -> None:
     """Where the ledger has the pipeline write elsewhere, that is told beside what is verified."""
     identity = scene.sink.identity
     scene.ledger.rebind("orders", "delta:/elsewhere", None, [])
-    assert [message for _, _, message in wrong(scene.verify())] == [
+    assert [message for _, _, message in wrong_findings(scene.verify())] == [
         f"by the ledger, the pipeline writes to delta:/elsewhere; by the spec, to {identity}"
     ]
 
@@ -288,7 +290,7 @@ def test_a_copy_that_differs(scene: Scene) -> None:
         msgspec.structs.replace(committed_receipt, generation=1),
     ):
         scene.ledger.record(copy)
-        assert [(about, where) for about, where, _ in wrong(scene.verify())] == [
+        assert [(about, where) for about, where, _ in wrong_findings(scene.verify())] == [
             ("ledger", window(3).key)
         ]
         rebuild("orders", scene.sink, scene.ledger)
@@ -354,7 +356,7 @@ def test_ledger_that_knows_more(scene: Scene) -> None:
     committed_receipt = next(c.receipt for c in scene.sink.receipts())
     later = msgspec.structs.replace(committed_receipt.plan, window=window(7))
     scene.ledger.record(msgspec.structs.replace(committed_receipt, plan=later, digest=later.digest))
-    assert wrong(scene.verify()) == [
+    assert wrong_findings(scene.verify()) == [
         ("ledger", window(7).key, "the ledger knows a receipt that the table doesn't hold")
     ]
 
@@ -419,11 +421,11 @@ def test_how_a_cut_was_found_is_no_difference() -> None:
 def test_topic_recreated(scene: Scene) -> None:
     """A topic with another id, and another cluster, are told for every window."""
     scene.broker.topic_id = "another"
-    assert {message for _, _, message in wrong(scene.verify())} == {
+    assert {message for _, _, message in wrong_findings(scene.verify())} == {
         "topic shop.orders was deleted and made again"
     }
     scene.broker.cluster = "elsewhere"
-    assert {message for _, _, message in wrong(scene.verify())} == {
+    assert {message for _, _, message in wrong_findings(scene.verify())} == {
         "committed from cluster cluster, this is elsewhere"
     }
 
@@ -703,7 +705,9 @@ def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
 def test_a_topic_that_is_gone(scene: Scene) -> None:
     """As long as the pipeline reads it that is wrong; once it is only carried on, information."""
     scene.broker.is_deleted = True
-    assert {message for _, _, message in wrong(scene.verify())} == {"topic shop.orders was deleted"}
+    assert {message for _, _, message in wrong_findings(scene.verify())} == {
+        "topic shop.orders was deleted"
+    }
     last = plan_of(scene.sink, window(3), (30, 30))
     ends = [
         msgspec.structs.replace(
@@ -753,9 +757,9 @@ def test_a_log_that_ends_below_the_newest_boundary(scene: Scene) -> None:
     )
     assert "source.on_loss: skip" in finding.do
     scene.broker.topic_id = "another"
-    assert "ends at" not in str(wrong(scene.verify()))
+    assert "ends at" not in str(wrong_findings(scene.verify()))
     scene.broker.topic_id, scene.broker.cluster = TOPIC.topic_id, "another"
-    assert "ends at" not in str(wrong(scene.verify()))
+    assert "ends at" not in str(wrong_findings(scene.verify()))
 
 
 def test_an_end_that_is_too_small_for_a_moment(scene: Scene) -> None:
@@ -770,7 +774,7 @@ def test_renamed_columns(tmp_path: Path) -> None:
     scene = Scene.of(tmp_path, [0, 1], metadata=names)
     assert scene.verify().findings == ()
     DeltaTable(scene.sink.uri).delete('"kafka-partition" = 1 AND "kafka-offset" = 12')
-    assert wrong(scene.verify()) == [
+    assert wrong_findings(scene.verify()) == [
         ("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")
     ]
 

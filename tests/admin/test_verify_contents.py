@@ -33,12 +33,12 @@ def scene(tmp_path: Path) -> Scene:
     return Scene.of(tmp_path, [0, 1, 2])
 
 
-def told(verified: Verified) -> list[tuple[str, str | None, str]]:
+def finding_rows(verified: Verified) -> list[tuple[str, str | None, str]]:
     """(level, window, what) of everything that was found."""
     return [(f.level, f.window, f.what) for f in verified.findings]
 
 
-def only(verified: Verified, start: str) -> None:
+def assert_only_finding(verified: Verified, start: str) -> None:
     """One thing is wrong, with window 1; its sentence begins so, and the way out is named."""
     (finding,) = verified.findings
     assert (finding.level, finding.about, finding.window) == ("wrong", "table", window(1).key)
@@ -68,7 +68,9 @@ def test_a_changed_value(scene: Scene) -> None:
     """
     change(scene, "amount", "amount + 1")
     assert scene.verify().findings == ()
-    only(scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed")
+    assert_only_finding(
+        scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed"
+    )
 
 
 def test_an_offset_moved_onto_a_dead_letters(scene: Scene) -> None:
@@ -77,7 +79,9 @@ def test_an_offset_moved_onto_a_dead_letters(scene: Scene) -> None:
     """
     change(scene, "_offset", "13", " AND _offset = 14")
     assert scene.verify().findings == ()
-    only(scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed")
+    assert_only_finding(
+        scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed"
+    )
 
 
 def test_a_changed_dead_letter(scene: Scene) -> None:
@@ -86,7 +90,7 @@ def test_a_changed_dead_letter(scene: Scene) -> None:
         {"value": "cast('w13' as bytea)"}, predicate=IN_WINDOW_1
     )
     assert scene.verify().findings == ()
-    only(
+    assert_only_finding(
         scene.verify(deep=True),
         f"{FIRST_SPLIT}: the dead letters are not those that were committed",
     )
@@ -95,10 +99,10 @@ def test_a_changed_dead_letter(scene: Scene) -> None:
 def test_exchanged_rows(scene: Scene) -> None:
     """Two rows that exchanged a value are found, though all values are there."""
     change(scene, "amount", "1 - amount", " AND _offset IN (10, 11)")
-    only(scene.verify(deep=True), FIRST_SPLIT)
+    assert_only_finding(scene.verify(deep=True), FIRST_SPLIT)
 
 
-def _flipped(file: Path, position: int) -> None:
+def _flip_byte(file: Path, position: int) -> None:
     content = bytearray(file.read_bytes())
     content[position] ^= 0x10
     file.write_bytes(content)
@@ -126,7 +130,7 @@ def test_a_flipped_byte_anywhere(tmp_path: Path) -> None:
     content, table_before = file.read_bytes(), _read(scene)
     found_count = 0
     for position in range(5, len(content), 61):
-        _flipped(file, position)
+        _flip_byte(file, position)
         verified = scene.verify(deep=True)
         if not any(f.level == "wrong" and f.window == window(1).key for f in verified.findings):
             assert _read(scene).equals(table_before), position
@@ -142,7 +146,7 @@ def test_a_flipped_byte_in_a_page(scene: Scene) -> None:
     all the same.
     """
     file = next((Path(scene.sink.uri) / "data" / "_window=2026-01-02T01%3A00%3A00Z").iterdir())
-    _flipped(file, pq.read_metadata(file).row_group(0).column(0).data_page_offset + 40)
+    _flip_byte(file, pq.read_metadata(file).row_group(0).column(0).data_page_offset + 40)
     (finding,) = [f for f in scene.verify(deep=True).findings if f.level == "wrong"]
     assert finding.window == window(1).key
     assert file.name in finding.what

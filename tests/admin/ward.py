@@ -61,7 +61,7 @@ def hour(n: int) -> Window:
     return Window("things", START + timedelta(hours=n), START + timedelta(hours=n + 1))
 
 
-def repaired(message: RefusedMessage) -> RefusedMessage:
+def repair(message: RefusedMessage) -> RefusedMessage:
     """What is no JSON, or has no whole number: an id that says where it was."""
     return replace(message, value=b'{"id": %d}' % (1000 + message.offset))
 
@@ -105,10 +105,10 @@ class DeadLetterScene:
                     timestamp=START + timedelta(hours=n, seconds=i),
                     headers=[("h", b"1"), ("h", None)],
                 )
-                self.expected_ids.setdefault(tp, {})[offset] = self._wanted(value)
+                self.expected_ids.setdefault(tp, {})[offset] = self._expected_id(value)
 
     @staticmethod
-    def _wanted(value: bytes | None) -> object:
+    def _expected_id(value: bytes | None) -> object:
         """The id that a message says, however it is written; what an edit says of the
         rest, a test says.
         """
@@ -219,7 +219,7 @@ class DeadLetterScene:
         return list(self.sink.pieces())
 
     def expect(self, edit: bool = True) -> None:
-        """From now on what is no JSON is to be the row that `repaired` makes of it."""
+        """From now on what is no JSON is to be the row that `repair` makes of it."""
         for offsets in self.expected_ids.values():
             offsets.update(
                 {o: 1000 + o for o, expected_id in offsets.items() if expected_id is None and edit}

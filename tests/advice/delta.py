@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from tests.advice.world import COMMITTED, NEXT, Advice, Step, World, again, of_lakes
+from tests.advice.world import COMMITTED, NEXT, Advice, Step, World, of_lakes, retry_step
 from tests.cli.conftest import Stage
 
 TABLE = "lake/things"
@@ -82,7 +82,7 @@ ROWS = [
         "It has the dead letters of another table",
         [
             Step(r"move (\S+) away", lambda _, match: Path(match[1]).rename("away")),
-            again(f"windrow run SPEC --window {COMMITTED}"),
+            retry_step(f"windrow run SPEC --window {COMMITTED}"),
         ],
     ),
     Advice(

@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from tests.advice.world import NEXT, Advice, Step, World, again, of_lakes
+from tests.advice.world import NEXT, Advice, Step, World, of_lakes, retry_step
 from tests.cli.conftest import Stage
 
 
@@ -108,7 +108,7 @@ ROWS = [
         [
             Step(r"add it to the table again", added_again),
             Step(r"(\w+): another program .* nullable there and in the schema", may_lack),
-            again(f"windrow run SPEC --window {NEXT}"),
+            retry_step(f"windrow run SPEC --window {NEXT}"),
             Step(r"windrow verify \S+ --deep", finds),
             Step(r"windrow replay \S+ --window", replays),
         ],

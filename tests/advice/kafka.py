@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.world import COMMITTED, Advice, Step, World, again, rewrites
+from tests.advice.world import COMMITTED, Advice, Step, World, retry_step, rewrites
 from tests.cli.conftest import HOURLY, START, Stage, hour
 from tests.kafka.produce import (
     Put,
@@ -331,6 +331,6 @@ ROWS = [
         staged_files_removed,
         RUN,
         "are gone or cut short",
-        [again(RUN)],
+        [retry_step(RUN)],
     ),
 ]

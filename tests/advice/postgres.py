@@ -40,7 +40,7 @@ def harms(*statements: str) -> Callable[[PostgresWorld], None]:
     return lambda world: [world.asks(statement) for statement in statements] and None
 
 
-def asked(words: str, statement: str | None = None) -> Step:
+def sql_step(words: str, statement: str | None = None) -> Step:
     """Somebody gives a statement to PostgreSQL: the one that is said, or one that is meant."""
     return Step(words, lambda world, match: world.asks(statement or match[0]))
 
@@ -87,7 +87,7 @@ ROWS: list[Advice] = [
         ),
         VERIFY,
         "was not made by windrow, .* and holds rows",
-        [asked(r"UPDATE \S+ SET relation = '[^']*' WHERE id = '[^']*'")],
+        [sql_step(r"UPDATE \S+ SET relation = '[^']*' WHERE id = '[^']*'")],
         code=2,
     ),
     Advice(
@@ -95,7 +95,11 @@ ROWS: list[Advice] = [
         harms("ALTER TABLE things RENAME COLUMN id TO number"),
         DEEP,
         'column "id" does not exist',
-        [asked(r"ALTER TABLE ... RENAME COLUMN", "ALTER TABLE things RENAME COLUMN number TO id")],
+        [
+            sql_step(
+                r"ALTER TABLE ... RENAME COLUMN", "ALTER TABLE things RENAME COLUMN number TO id"
+            )
+        ],
     ),
     Advice(
         "dropped column",
@@ -103,7 +107,7 @@ ROWS: list[Advice] = [
         DEEP,
         'column "id" does not exist',
         [
-            asked("add it again, nullable", "ALTER TABLE things ADD COLUMN id bigint"),
+            sql_step("add it again, nullable", "ALTER TABLE things ADD COLUMN id bigint"),
             typed("windrow verify SPEC --deep names", DEEP),
             typed("replay the windows", f"windrow replay SPEC --window {COMMITTED}"),
         ],
@@ -114,9 +118,9 @@ ROWS: list[Advice] = [
         VERIFY,
         'column "_window" does not exist',
         [
-            asked("add it again, nullable", "ALTER TABLE things ADD COLUMN _window text"),
+            sql_step("add it again, nullable", "ALTER TABLE things ADD COLUMN _window text"),
             typed("windrow verify SPEC --deep names", DEEP),
-            asked(
+            sql_step(
                 "no window, .* Delete them before a window is replayed",
                 "DELETE FROM things WHERE _window IS NULL",
             ),
@@ -136,14 +140,14 @@ ROWS: list[Advice] = [
         ),
         RUN,
         "mine: not null, and rows have no such column",
-        [asked("give it a default", "ALTER TABLE things ALTER COLUMN mine SET DEFAULT ''")],
+        [sql_step("give it a default", "ALTER TABLE things ALTER COLUMN mine SET DEFAULT ''")],
     ),
     Advice(
         "constraint",
         harms("ALTER TABLE things ADD CONSTRAINT small CHECK (id < 9)"),
         RUN,
         r'violates check constraint "small" \(commit, shop.things\[[01]\]@\d+\)',
-        [asked("Fix that", "ALTER TABLE things DROP CONSTRAINT small")],
+        [sql_step("Fix that", "ALTER TABLE things DROP CONSTRAINT small")],
     ),
     Advice(
         "a trigger that deletes",
@@ -154,14 +158,14 @@ ROWS: list[Advice] = [
         ),
         RUN,
         "a trigger, a rule or a foreign key of the table adds rows, or deletes some",
-        [asked("Take it off", "DROP TRIGGER del ON things"), typed("run the window again", RUN)],
+        [sql_step("Take it off", "DROP TRIGGER del ON things"), typed("run the window again", RUN)],
     ),
     Advice(
         "a rule on a table whose rows are replaced",
         rule_on_upserts,
         RUN,
         "has INSERT or UPDATE rules",
-        [asked(r"take it off \(DROP RULE\)", "DROP RULE kept ON others")],
+        [sql_step(r"take it off \(DROP RULE\)", "DROP RULE kept ON others")],
         code=2,
     ),
     Advice(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.advice.world import Advice, World, again
+from tests.advice.world import Advice, World, retry_step
 from tests.cli.conftest import Stage, hour
 from tests.s3.server import S3Server
 from windrow.ingest.sinks.kit.files import put_if_absent
@@ -48,7 +48,7 @@ def refuses(method: str, part: str) -> Callable[[S3World], None]:
 
 
 ROWS = [
-    Advice(f"503 to {method} {part}", refuses(method, part), RUN, says, [again(RUN)], code=3)
+    Advice(f"503 to {method} {part}", refuses(method, part), RUN, says, [retry_step(RUN)], code=3)
     for method, part, says in [
         ("GET", "/_windrow/log/", "The store refuses it for now; nothing has to be changed"),
         ("PUT", "/_windrow/log/", "The store refuses it for now; nothing has to be changed"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.advice.world import Advice, Step, World, again
+from tests.advice.world import Advice, Step, World, retry_step
 from tests.cli.conftest import Stage, hour
 from windrow.ingest.sinks.sqlite.store import SqliteStore
 
@@ -51,7 +51,7 @@ def world(stage: Stage, request: pytest.FixtureRequest) -> SqliteWorld:
     return new_world
 
 
-def sql(words: str) -> Step:
+def sql_step(words: str) -> Step:
     """A statement that a message says; somebody gives it to SQLite."""
     return Step(words, lambda world, match: world.asks(match[0]))
 
@@ -106,7 +106,7 @@ def anew(world: SqliteWorld, unique: str) -> None:
     world.asks(index)
 
 
-def replayed(number: int) -> Step:
+def replay_step(number: int) -> Step:
     """A window is read again, as the message writes it."""
     return Step(f"windrow replay SPEC --window {hour(number)}")
 
@@ -146,7 +146,7 @@ ROWS = [
             "was locked by another process for too long",
             [
                 Step("Have that process commit, or end it", lambda w, _: w.holder.close()),
-                again(RUN),
+                retry_step(RUN),
             ],
             code=3,
         )
@@ -219,7 +219,7 @@ ROWS = [
             harms("DROP INDEX"),
             command,
             "has lost columns, or its index",
-            [sql(r"CREATE INDEX \w+ ON \S+ \(\S+\)")],
+            [sql_step(r"CREATE INDEX \w+ ON \S+ \(\S+\)")],
         )
         for command in (RUN, VERIFY, "windrow doctor SPEC", "windrow rebind SPEC --yes")
     ),
@@ -230,10 +230,10 @@ ROWS = [
             command,
             "has lost columns, or its index",
             [
-                sql("ALTER TABLE \\S+ ADD COLUMN \\S+ INTEGER"),
+                sql_step("ALTER TABLE \\S+ ADD COLUMN \\S+ INTEGER"),
                 DEEP,
-                replayed(0),
-                replayed(1),
+                replay_step(0),
+                replay_step(1),
             ],
         )
         for command in (RUN, VERIFY, "windrow doctor SPEC")
@@ -244,12 +244,12 @@ ROWS = [
         RUN,
         "has lost columns, or its index",
         [
-            sql("ALTER TABLE \\S+ ADD COLUMN \\S+ TEXT"),
-            sql(r"DELETE FROM \S+ WHERE \S+ IS NULL"),
-            sql(r"CREATE INDEX \w+ ON \S+ \(\S+\)"),
+            sql_step("ALTER TABLE \\S+ ADD COLUMN \\S+ TEXT"),
+            sql_step(r"DELETE FROM \S+ WHERE \S+ IS NULL"),
+            sql_step(r"CREATE INDEX \w+ ON \S+ \(\S+\)"),
             DEEP,
-            replayed(0),
-            replayed(1),
+            replay_step(0),
+            replay_step(1),
         ],
     ),
     Advice(
@@ -267,8 +267,8 @@ ROWS = [
                 "Delete them before a window is replayed",
                 lambda w, _: w.asks("DELETE FROM things WHERE _window IS NULL"),
             ),
-            replayed(0),
-            replayed(1),
+            replay_step(0),
+            replay_step(1),
         ],
     ),
     Advice(
@@ -311,7 +311,7 @@ ROWS = [
         "has a constraint or a trigger that refuses it",
         [
             Step("Change that", lambda w, _: w.asks("DROP TRIGGER no")),
-            again(RUN.replace(hour(2), hour(3))),
+            retry_step(RUN.replace(hour(2), hour(3))),
         ],
     ),
     Advice(
@@ -355,7 +355,7 @@ ROWS = [
                 lambda w, match: w.types(match[0]),
             ),
             Step("Drop the trigger", lambda w, _: w.asks("DROP TRIGGER once")),
-            replayed(0),
+            replay_step(0),
         ],
     ),
     *(
@@ -364,7 +364,7 @@ ROWS = [
             lambda w, harm=harm: w.before_commit(lambda: harm_staged(harm)),
             RUN.replace(hour(2), hour(3)),
             says,
-            [again(RUN.replace(hour(2), hour(3)))],
+            [retry_step(RUN.replace(hour(2), hour(3)))],
         )
         for harm, says in [(removed, "are gone or cut short"), (flipped, "is damaged")]
     ),
@@ -373,7 +373,7 @@ ROWS = [
         harms("DELETE FROM things WHERE _window = 'HOUR' AND _offset = 2"),
         VERIFY,
         "Another program changed the table",
-        [replayed(1)],
+        [replay_step(1)],
     ),
     *(
         Advice(f"damaged: {harm}", harms(f"UPDATE windrow_tables SET {harm}"), VERIFY, says, [step])

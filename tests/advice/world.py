@@ -40,7 +40,7 @@ class Step:
     action: Callable[[Any, re.Match[str]], object] | None = None
 
 
-def again(command: str) -> Step:
+def retry_step(command: str) -> Step:
     """A step that says to run it again: the command is typed once more, and works."""
 
     def do(world: World, _: re.Match[str]) -> None:

@@ -96,16 +96,16 @@ def test_plan_refuses_what_a_run_would_miss_of_the_registry(
     )
     assert stage.json("plan", stage.spec, "--window", hour(0))["plans"]
 
-    def said(command: str, code: int) -> str:
+    def error_of(command: str, code: int) -> str:
         return str(stage.json(command, stage.spec, "--window", hour(0), code=code)["error"])
 
     with monkeypatch.context() as without:
         client_of.cache_clear()
         without.setitem(sys.modules, "confluent_kafka.schema_registry", None)
-        assert said("plan", 2) == said("run", 2)
-        assert "pip install 'windrow-ingest[registry]'" in said("plan", 2)
+        assert error_of("plan", 2) == error_of("run", 2)
+        assert "pip install 'windrow-ingest[registry]'" in error_of("plan", 2)
     schema_registry.stop()
-    assert said("plan", 3) == said("run", 3)
+    assert error_of("plan", 3) == error_of("run", 3)
 
 
 def test_run_commits_once(stage: Stage) -> None:

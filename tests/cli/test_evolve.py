@@ -35,7 +35,7 @@ def evolve(stage: Stage, schema: str, mode: str) -> None:
     )
 
 
-def held(stage: Stage) -> pa.Table:
+def table_rows(stage: Stage) -> pa.Table:
     """The table."""
     return DeltaTable(str(stage.folder / "lake" / "things")).to_pyarrow_table()
 
@@ -68,9 +68,9 @@ def test_a_new_column(narrow: Stage) -> None:
     """
     evolve(narrow, NARROW + NOTE, "add_columns")
     assert about_sink(narrow)["what"].endswith("; the next rows change its columns: note (string)")
-    assert "note" not in held(narrow).column_names
+    assert "note" not in table_rows(narrow).column_names
     narrow.json("run", narrow.spec, "--window", hour(5))
-    assert sorted(map(str, held(narrow)["note"].to_pylist())) == ["None"] * 4 + ["six"]
+    assert sorted(map(str, table_rows(narrow)["note"].to_pylist())) == ["None"] * 4 + ["six"]
     assert "change" not in about_sink(narrow)["what"]
     narrow.json("replay", narrow.spec, "--window", hour(3))
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
@@ -100,7 +100,7 @@ def test_a_wider_column(narrow: Stage) -> None:
         "the next rows change its columns: note (string), id (integer not null to long not null)"
     )
     narrow.json("dead", "replay", narrow.spec, "--window", hour(4))
-    rows = held(narrow)
+    rows = table_rows(narrow)
     assert rows.schema.field("id").type == pa.int64()
     assert sorted(rows["id"].to_pylist()) == [1, 9, 9, LARGE]
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
@@ -122,13 +122,13 @@ def test_what_is_refused(narrow: Stage, schema: str, mode: str, says: str) -> No
     """By doctor and by the run, with the difference, before anything is frozen or read;
     with the model set back all goes on.
     """
-    table_before = held(narrow)
+    table_before = table_rows(narrow)
     evolve(narrow, schema, mode)
     assert says in about_sink(narrow, code=1)["what"]
     ran = narrow.call("run", narrow.spec, "--window", hour(5))
     assert ran.exit_code == 1
     assert says in " ".join(ran.output.split())
-    assert held(narrow) == table_before
+    assert table_rows(narrow) == table_before
     evolve(narrow, NARROW, mode)
     narrow.json("run", narrow.spec, "--window", hour(5))
     assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []

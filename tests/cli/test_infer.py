@@ -19,7 +19,7 @@ AT = ("--bootstrap", "127.0.0.1:1")
 LOG_OF_AVRO = TopicPartition("shop.avro", 0)
 
 
-def typed_next(output: str) -> list[list[str]]:
+def next_commands(output: str) -> list[list[str]]:
     """The commands that it says to type next, as words after `windrow`."""
     return [line.split()[1:] for line in output.splitlines() if line.startswith("  windrow ")]
 
@@ -34,7 +34,7 @@ def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
     assert "Of 12 sampled messages of shop.things 10 would fit" in result.stdout
     assert "2: not_json" in result.stdout
     assert "Don't run it yet" in result.stdout
-    (check,) = typed_next(result.stdout)
+    (check,) = next_commands(result.stdout)
     assert check[:2] == ["infer", "--check"]
     assert stage.call(*check).exit_code == 1
     spec = tmp_path / "new" / "defs.yaml"
@@ -50,7 +50,7 @@ def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "Left out: 'f': only objects without fields were sampled." in result.stdout
     assert "Left out: 'm.e': only objects without fields were sampled." in result.stdout
-    plan, run = typed_next(result.stdout)
+    plan, run = next_commands(result.stdout)
     assert (plan[0], run[0]) == ("plan", "run")
     assert stage.call(*plan).exit_code == 0
     (window,) = stage.json(*run)["windows"]

@@ -76,11 +76,11 @@ def receiver() -> Iterator[Receiver]:
     new_receiver.server.server_close()
 
 
-def tell(destination: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def set_destination(destination: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINDROW_METRICS", str(destination))
 
 
-def assert_told(figures: Samples) -> None:
+def assert_two_hours(figures: Samples) -> None:
     """What two hours of five messages each are, one of them refused at first."""
     assert figures["windrow_windows_total", "committed"] == 2
     assert figures["windrow_windows_total", "reported"] == 1
@@ -95,7 +95,7 @@ def assert_told(figures: Samples) -> None:
     assert figures["windrow_committed_at_seconds", ""] > 1_700_000_000
 
 
-def two_hours(stage: Stage) -> None:
+def run_two_hours(stage: Stage) -> None:
     """One is committed, and reported; the other one refused, then committed; then the lag."""
     spec = Path(stage.spec)
     stage.json("run", stage.spec, "--window", hour(0))
@@ -114,11 +114,11 @@ def test_figures_add_up_over_runs(
     """A Pushgateway has a group for each pipeline, whose totals are those of all runs, and whose
     labels are the pipeline, a topic and words of windrow's: nothing of a message.
     """
-    tell(receiver.url, monkeypatch)
-    two_hours(stage)
+    set_destination(receiver.url, monkeypatch)
+    run_two_hours(stage)
     (group,) = receiver.groups
     assert group == "/metrics/job/windrow/pipeline/things"
-    assert_told(samples(receiver.groups[group]))
+    assert_two_hours(samples(receiver.groups[group]))
     assert "secret" not in receiver.groups[group]
 
 
@@ -132,10 +132,10 @@ def test_a_file_for_the_textfile_collector(
     folder = tmp_path / "textfiles"
     folder.mkdir()
     (folder / "windrow-things.prom").write_bytes(content)
-    tell(folder, monkeypatch)
-    two_hours(stage)
+    set_destination(folder, monkeypatch)
+    run_two_hours(stage)
     (file,) = folder.iterdir()
-    assert_told(samples(file.read_text()))
+    assert_two_hours(samples(file.read_text()))
 
 
 def test_two_reports_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_a_topic_that_is_gone_has_no_series(
     stage.write(source="topic_pattern: 'shop[.].*', on_removed: drop")
     stage.broker.create_topic("shop.other", partitions=1, retention_ms=None)
     stage.json("run", stage.spec, "--window", hour(0))
-    tell(tmp_path, monkeypatch)
+    set_destination(tmp_path, monkeypatch)
     lags = [{"shop.things", "shop.other"}, {"shop.things"}, {""}]
     for topics, deleted_topic in zip(lags, ("shop.other", "shop.things", ""), strict=True):
         stage.json("lag", stage.spec)
@@ -201,7 +201,7 @@ def test_no_window_fails_by_it(
     """
     receiver.status = 500 if broken == "server error" else 200
     destinations = {"no folder": "/not/there", "nobody there": "http://me:sesame@127.0.0.1:1"}
-    tell(destinations.get(broken, receiver.url), monkeypatch)
+    set_destination(destinations.get(broken, receiver.url), monkeypatch)
     if broken == "no extra":
         monkeypatch.setitem(sys.modules, "prometheus_client", None)
     if broken == "a bug":

@@ -23,7 +23,7 @@ from windrow.ingest.cli.render import step
 ROOT = Path(__file__).parents[2]
 
 
-def said(stage: Stage, *words: str, code: int) -> str:
+def run_refused(stage: Stage, *words: str, code: int) -> str:
     """What the command says, without the frame around mistakes of usage."""
     result = stage.call(*words)
     assert result.exit_code == code, result.output
@@ -32,14 +32,14 @@ def said(stage: Stage, *words: str, code: int) -> str:
 
 def test_a_window_without_its_option(stage: Stage) -> None:
     """Who forgets --window is told where it belongs."""
-    text = said(stage, "run", stage.spec, hour(0), code=2)
+    text = run_refused(stage, "run", stage.spec, hour(0), code=2)
     assert f"Write --window before {hour(0)}" in text
 
 
 def test_a_place_that_can_not_be_used(stage: Stage) -> None:
     """A folder that can't be made is the user's to mend, and no bug: the place is named."""
     folder = Path(stage.spec) / "broker"
-    text = said(stage, "broker", "run", "--folder", str(folder), code=3)
+    text = run_refused(stage, "broker", "run", "--folder", str(folder), code=3)
     assert text.startswith(f"{folder} can't be used: Not a directory")
     assert "may read and write it; then run the same command again" in text
 
@@ -49,7 +49,7 @@ def test_a_file_where_the_table_belongs(stage: Stage) -> None:
     table = stage.folder / "lake" / "things"
     table.parent.mkdir()
     table.write_text("something else")
-    text = said(stage, "run", stage.spec, "--window", hour(0), code=2)
+    text = run_refused(stage, "run", stage.spec, "--window", hour(0), code=2)
     assert text.startswith(f"{table} is a file, and no folder for a table")
     assert "Set sink.path to a folder" in text
 

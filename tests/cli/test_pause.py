@@ -16,7 +16,7 @@ from windrow.ingest.model.ledger_records import Pause
 WHY = ("--why", "the broker moves")
 
 
-def paused(stage: Stage, *words: str) -> str:
+def assert_paused(stage: Stage, *words: str) -> str:
     """What a command says that is refused for the pause."""
     error = stage.json(*words, code=1)["error"]
     assert error["kind"] == "PausedError"
@@ -29,7 +29,7 @@ def test_nothing_is_committed_until_resumed(stage: Stage) -> None:
     """
     run = ("run", stage.spec, "--window", hour(0))
     assert stage.json("pause", stage.spec, *WHY, "--who", "ann")["recorded"] is True
-    message = paused(stage, *run)
+    message = assert_paused(stage, *run)
     assert (
         "Pipeline things is paused by ann since 2026-01-06T00:00:00Z: the broker moves" in message
     )
@@ -38,10 +38,10 @@ def test_nothing_is_committed_until_resumed(stage: Stage) -> None:
         kinds = ledger.execute("SELECT DISTINCT kind FROM windrow_ledger_2 ORDER BY 1").fetchall()
     assert kinds == [("pause",)]
     assert stage.json(*run, "--anyway")["windows"]
-    assert paused(stage, *run), "it is committed, and reporting it would publish, too"
+    assert assert_paused(stage, *run), "it is committed, and reporting it would publish, too"
     window = ("--window", hour(0))
-    paused(stage, "replay", stage.spec, *window)
-    paused(stage, "dead", "replay", stage.spec, *window)
+    assert_paused(stage, "replay", stage.spec, *window)
+    assert_paused(stage, "dead", "replay", stage.spec, *window)
     assert stage.json("dead", "replay", stage.spec, *window, "--dry-run")["windows"]
     assert stage.json("dead", "replay", stage.spec, *window, "--anyway")["windows"]
     assert stage.json("replay", stage.spec, *window, "--anyway")["windows"]
@@ -62,7 +62,7 @@ def test_micro_batches_stop_before_the_next_is_cut(stage: Stage) -> None:
     """A paused pipeline cuts no batch; a drain ends behind the batch that it is at."""
     stage.write(window="grid: batch, max_records: 4")
     stage.json("pause", stage.spec, *WHY)
-    paused(stage, "run", stage.spec, "--drain")
+    assert_paused(stage, "run", stage.spec, "--drain")
     stage.json("resume", stage.spec)
     record, committed = SqlLedger.record, list[str]()
 
@@ -89,7 +89,7 @@ def test_a_rebuilt_ledger_is_not_paused_and_says_so(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(0))
     stage.json("pause", stage.spec, *WHY)
     assert stage.json("doctor", stage.spec, "--rebuild-ledger")["notes"] == []
-    paused(stage, "run", stage.spec, "--window", hour(1))
+    assert_paused(stage, "run", stage.spec, "--window", hour(1))
     (stage.folder / ".windrow/state.db").unlink()
     output = stage.call("doctor", stage.spec, "--rebuild-ledger").stdout
     assert "No receipt says whether the pipeline was paused: it isn't now." in output

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cli.conftest import Stage, hour
 
 
-def renamed(stage: Stage, path: str) -> None:
+def rename_table(stage: Stage, path: str) -> None:
     """The spec names another table."""
     Path(stage.spec).write_text(Path(stage.spec).read_text().replace("lake/things", path))
 
@@ -20,7 +20,7 @@ def test_a_moved_table(stage: Stage) -> None:
     (stage.folder / "lake").rename(stage.folder / "moved")
     for command in ("show", "lag"):
         assert stage.json(command, stage.spec, code=1)["error"]["kind"] == "OwnerError"
-    renamed(stage, "moved/things")
+    rename_table(stage, "moved/things")
     (stage.folder / "moved" / "things_dead").rename(stage.folder / "left")
     assert (
         "move their table (the same path with _dead) as well"

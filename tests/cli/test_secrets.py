@@ -169,7 +169,7 @@ def test_broken_yaml(stage: Stage, text: str) -> None:
         assert CANARY not in result.output
 
 
-def said(stage: Stage) -> Iterator[tuple[int, str]]:
+def run_all_commands(stage: Stage) -> Iterator[tuple[int, str]]:
     """All that the commands say of the spec as it stands: exit codes and outputs."""
     window_options = ("--window", hour(0))
     for arguments in (
@@ -271,7 +271,7 @@ def test_a_pipeline_that_works(stage: Stage) -> None:
     """
     stage.write(f"topic: shop.things, client: {{{SASL}}}".replace(CANARY, '"{{ env.CANARY }}"'))
     codes = []
-    for code, output in said(stage):
+    for code, output in run_all_commands(stage):
         codes.append(code)
         assert CANARY not in output
     assert codes.count(0) > 20
@@ -291,7 +291,7 @@ def test_a_ledger_that_does_not_answer(stage: Stage) -> None:
         '"postgresql://127.0.0.1:1/state?password={{ env.CANARY }}"',
     ):
         Path(stage.spec).write_text(f"{text}state: {url}\n")
-        for code, output in said(stage):
+        for code, output in run_all_commands(stage):
             assert code != 70
             assert CANARY not in output
 

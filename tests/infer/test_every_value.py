@@ -79,7 +79,7 @@ class Run:
             path
             for value, rows in zip(values, self.rows, strict=True)
             if rows is not None and value is not None
-            for path in lost(value, rows[0] if rows else None)
+            for path in lost_paths(value, rows[0] if rows else None)
             if not any(path == name or path.startswith(f"{name}.") for name in known_paths)
         }
 
@@ -140,32 +140,34 @@ def run(pairs: Sequence[Pair], max_messages: int = 1000, **hints: Any) -> Run:
     )
 
 
-def lost(value: Any, got: Any, path: str = "") -> Iterator[str]:
+def lost_paths(value: Any, got: Any, path: str = "") -> Iterator[str]:
     """The paths at which a value isn't given back."""
     if value is None:
         return
     if isinstance(value, dict) and isinstance(got, dict):
         for name, inner in value.items():
-            yield from lost(inner, got.get(name), f"{path}.{name}" if path else name)
+            yield from lost_paths(inner, got.get(name), f"{path}.{name}" if path else name)
     elif isinstance(value, dict) and isinstance(got, list):
         entries = [(pair["key"], pair["value"]) if isinstance(pair, dict) else pair for pair in got]
         if sorted(map(str, value)) != sorted(str(key) for key, _ in entries):
             yield path
         for key, inner in value.items():
-            yield from lost(inner, dict(entries).get(key), path)
+            yield from lost_paths(inner, dict(entries).get(key), path)
     elif isinstance(value, list) and isinstance(got, list):
         if len(value) != len(got):
             yield path
         for inner, item in zip(value, got, strict=False):
-            yield from lost(inner, item, path)
-    elif not same(value, got):
+            yield from lost_paths(inner, item, path)
+    elif not is_same(value, got):
         yield path
 
 
-def same(value: Any, got: Any) -> bool:
+def is_same(value: Any, got: Any) -> bool:
     """Whether a value of a column is a plain value, or a text is all of a document."""
     if isinstance(value, dict | list):
-        return isinstance(got, str) and plain(json.loads(got, parse_float=Literal)) == plain(value)
+        return isinstance(got, str) and to_plain(json.loads(got, parse_float=Literal)) == to_plain(
+            value
+        )
     if isinstance(value, bool):
         return got is value or got == json.dumps(value)
     if isinstance(value, Literal | int | float | Decimal):
@@ -218,23 +220,23 @@ class Literal(str):
     __slots__ = ()
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """A document whose numbers are decimals."""
     if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
+        return {name: to_plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, Literal) or type(value) in (int, float):
         return Decimal(str(value))
     return value
 
 
-def written(value: Any) -> str:
+def to_json(value: Any) -> str:
     """A document's JSON, its numbers as they stand."""
     if isinstance(value, dict):
-        return f"{{{','.join(f'{json.dumps(k)}:{written(v)}' for k, v in value.items())}}}"
+        return f"{{{','.join(f'{json.dumps(k)}:{to_json(v)}' for k, v in value.items())}}}"
     if isinstance(value, list):
-        return f"[{','.join(map(written, value))}]"
+        return f"[{','.join(map(to_json, value))}]"
     return str(value) if isinstance(value, Literal) else json.dumps(value)
 
 
@@ -308,7 +310,7 @@ def test_of_documents(seed: int) -> None:
     shape.inner["stock"] = Shape(r, 2, "map", {"": Shape(r, 3, "long")})
     values = [shape.value() or {} for _ in range(r.choice([2, 10, 120]))]
     values.append({"n": Literal("1")})
-    done = run([(None, written(value).encode()) for value in values], r.choice([2, 40, 40]))
+    done = run([(None, to_json(value).encode()) for value in values], r.choice([2, 40, 40]))
     assert done.lost(values, checked=True) == set(), done.inferred
     late = {path for path in done.lost(values) if path.startswith("stock.")}
     assert not late or done.inferred.sampled < 40
@@ -563,8 +565,8 @@ def test_of_changes(seed: int) -> None:
         named = {name: row_key["ab".index(name)] for name in key}
         keyed = {"database": "d", "table": "t", **{f"pk.{n}": v for n, v in named.items()}}
         event = TOOLS[tool](op, old_row, new_row)
-        text = written(keyed if tool == "maxwell-json" else named)
-        pairs.append((text.encode(), written(event).encode()))
+        text = to_json(keyed if tool == "maxwell-json" else named)
+        pairs.append((text.encode(), to_json(event).encode()))
     done = run(pairs)
     assert done.format == tool
     if not done.key:

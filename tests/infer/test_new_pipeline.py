@@ -50,7 +50,7 @@ def broker_with(*values: bytes | None, first: datetime = FIRST) -> MemoryBroker:
     return broker
 
 
-def inferred(
+def infer_from(
     folder: Path,
     broker: MemoryBroker,
     request: PipelineRequest = ASKED,
@@ -67,11 +67,11 @@ def inferred(
     )
 
 
-def begun(
+def infer_messages(
     folder: Path, *values: bytes | None, request: PipelineRequest = ASKED, first: datetime = FIRST
 ) -> Inferred:
     """The files, written from these messages."""
-    return inferred(folder, broker_with(*values, first=first), request)
+    return infer_from(folder, broker_with(*values, first=first), request)
 
 
 def columns_of(folder: Path) -> dict[str, str]:
@@ -97,7 +97,9 @@ def test_types_are_guessed_from_what_is_there(tmp_path: Path) -> None:
     }
     second_order = first_order | {"whole": 2.5, "note": "x", "to": {"city": None, "zip": 7}}
     del second_order["ok"]
-    report = begun(tmp_path, json.dumps(first_order).encode(), json.dumps(second_order).encode())
+    report = infer_messages(
+        tmp_path, json.dumps(first_order).encode(), json.dumps(second_order).encode()
+    )
     assert (report.sampled, report.fitting, report.refused, report.format) == (2, 2, (), "json")
     assert columns_of(tmp_path) == {
         "id": "int64 not null",
@@ -136,7 +138,7 @@ def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
         '"',
         "\\",
     ]
-    report = begun(tmp_path, json.dumps(dict.fromkeys(names, 1)).encode())
+    report = infer_messages(tmp_path, json.dumps(dict.fromkeys(names, 1)).encode())
     assert report.fitting == 1
     assert list(columns_of(tmp_path)) == names
 
@@ -158,7 +160,7 @@ def test_what_no_column_can_hold_is_left_out_with_a_word(
     """The rest of the message is a row, and the file says why a field is missing, as the
     command does.
     """
-    report = begun(tmp_path, json.dumps(value).encode())
+    report = infer_messages(tmp_path, json.dumps(value).encode())
     assert (report.fitting, report.columns) == (1, 1)
     assert expected_reason in (tmp_path / "schema.py").read_text()
     assert [expected_reason in reason for _, reason in report.omitted] == [True]
@@ -187,7 +189,7 @@ def test_no_field_of_a_key_stops_or_hides_another(tmp_path: Path, case: str) -> 
         key=json.dumps(key).encode(),
         timestamp=FIRST,
     )
-    assert inferred(tmp_path, broker).fitting == 1
+    assert infer_from(tmp_path, broker).fitting == 1
     assert list(columns_of(tmp_path)) == columns
     assert (tmp_path / "schema.py").read_text().count("left out") == len(key) + len(value) - len(
         columns
@@ -216,7 +218,7 @@ def test_a_key_that_says_the_same_is_left_out(
         ]
         key, value = framed(ids[0], varint(id_)), framed(ids[1], varint(5) + varint(1))
     broker.produce(TopicPartition(topic, 0), value, key=key, timestamp=FIRST)
-    report = inferred(tmp_path, broker, PipelineRequest(topic, ADDRESS, **hints))
+    report = infer_from(tmp_path, broker, PipelineRequest(topic, ADDRESS, **hints))
     assert list(columns_of(tmp_path)) == columns
     assert ("the keys are the same as the value's 'id'" in report.notes) == (id_ == 5)
 
@@ -271,7 +273,7 @@ def test_a_key_that_is_the_value_of_a_field_is_left_out(
             key=message_key,
             timestamp=FIRST,
         )
-    report = inferred(tmp_path, broker)
+    report = infer_from(tmp_path, broker)
     assert list(columns_of(tmp_path)) == columns
     assert ("the keys are the same as the value's 'id'" in report.notes) == (key == b"5")
 
@@ -285,7 +287,7 @@ def test_a_key_that_says_more_inside_stays(tmp_path: Path) -> None:
         key=b'{"id": {"a": 1, "A": 2}}',
         timestamp=FIRST,
     )
-    report = inferred(tmp_path, broker)
+    report = infer_from(tmp_path, broker)
     assert list(columns_of(tmp_path)) == ["key_id", "id", "v"]
     assert [path for path, _ in report.omitted] == ["key_id.A"]
 
@@ -304,13 +306,13 @@ def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         SpecError, match=r"'\{\{ env.HOME \}\}' of the rows' primary key .* would be a template"
     ):
-        begun(tmp_path, json.dumps(event).encode())
+        infer_messages(tmp_path, json.dumps(event).encode())
 
 
 def test_data_for_fields_makes_no_table(tmp_path: Path) -> None:
     """Documents whose keys are data would make a column of each."""
     with pytest.raises(SpecError, match="have 5,001 different fields"):
-        begun(
+        infer_messages(
             tmp_path,
             *(json.dumps({f"{index}-{n}": 1 for n in range(1667)}).encode() for index in range(3)),
         )
@@ -331,7 +333,7 @@ def test_a_few_odd_values_do_not_take_the_type_away() -> None:
 def test_timestamps_that_are_cut_are_told(tmp_path: Path) -> None:
     """How many messages have them, and how all digits are kept."""
     document_with = '{{"at": "2026-01-05T03:20:00.{}Z"}}'.format
-    report = begun(
+    report = infer_messages(
         tmp_path, *(document_with(digits).encode() for digits in ("123456", "1234567", "1"))
     )
     (note,) = report.notes
@@ -346,7 +348,7 @@ def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
     broker.produce(
         TopicPartition("shop.orders", 0), b'{"id": 1}', timestamp=datetime(1970, 1, 2, tzinfo=UTC)
     )
-    report = inferred(tmp_path, broker)
+    report = infer_from(tmp_path, broker)
     assert (report.grid, report.start) == ("hourly", FIRST.replace(minute=0))
     assert report.window == report.start
     assert load_spec(tmp_path / "defs.yaml").window.start == report.start
@@ -355,20 +357,20 @@ def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
 def test_timestamps_in_seconds_are_told(tmp_path: Path) -> None:
     """Seconds where Kafka has milliseconds lie in 1970, which is noted, not only proposed."""
     first = datetime.fromtimestamp(FIRST.timestamp() / 1000, UTC)
-    report = inferred(tmp_path, broker_with(b'{"id": 1}', first=first))
+    report = infer_from(tmp_path, broker_with(b'{"id": 1}', first=first))
     assert report.start is not None
     assert report.start.year == 1970
     assert "are these seconds, not milliseconds?" in " ".join(report.notes)
-    assert inferred(tmp_path / "right", broker_with(b'{"id": 1}')).notes == ()
+    assert infer_from(tmp_path / "right", broker_with(b'{"id": 1}')).notes == ()
 
 
 def test_where_no_hour_is_over_there_are_micro_batches(tmp_path: Path) -> None:
     """Who has just produced the first messages can run them at once, unless hours were
     asked for.
     """
-    fresh = begun(tmp_path / "a", b'{"id": 1}', first=NOW - timedelta(minutes=1))
+    fresh = infer_messages(tmp_path / "a", b'{"id": 1}', first=NOW - timedelta(minutes=1))
     assert (fresh.grid, fresh.start) == ("batch", None)
-    daily = begun(
+    daily = infer_messages(
         tmp_path / "b",
         b'{"id": 1}',
         first=NOW - timedelta(minutes=1),
@@ -390,14 +392,14 @@ def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
     """Poison and tombstones in the sample neither disturb the guess nor go unsaid;
     tombstones are dropped by what is written.
     """
-    report = begun(tmp_path, *[b'{"id": 1}'] * 5, b"poison", None)
+    report = infer_messages(tmp_path, *[b'{"id": 1}'] * 5, b"poison", None)
     assert (report.sampled, report.fitting, report.refused) == (7, 6, (("not_json", 1),))
     assert load_spec(tmp_path / "defs.yaml").decode.on_null == "drop"
 
 
 def test_a_sample_of_which_nothing_fits_is_refused(tmp_path: Path) -> None:
     """However few messages it has: what follows would read none."""
-    report = begun(tmp_path, b'{"a": 1, "a": 2}')
+    report = infer_messages(tmp_path, b'{"a": 1, "a": 2}')
     assert (report.fitting, report.fit) == (0, False)
 
 
@@ -406,7 +408,7 @@ def test_no_field_of_a_line_is_left_out(tmp_path: Path, name: str) -> None:
     """Fields are told by their order: without one of them no line fits."""
     request = msgspec.structs.replace(ASKED, format="csv", columns=("id", name, "c"))
     with pytest.raises(SpecError, match="in --columns can't be a column"):
-        begun(tmp_path / "new", b"1,2,3", request=request)
+        infer_messages(tmp_path / "new", b"1,2,3", request=request)
     assert not (tmp_path / "new").exists()
 
 
@@ -416,7 +418,7 @@ def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.Mon
     """
     monkeypatch.setattr("windrow.ingest.admin.peek.MOST_BYTES", 10_000)
     broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
-    report = inferred(tmp_path, broker, rows_max=5)
+    report = infer_from(tmp_path, broker, rows_max=5)
     assert 10 <= report.sampled <= 15
     assert report.fitting == report.sampled
 
@@ -426,7 +428,7 @@ def test_nothing_is_overwritten(tmp_path: Path, existing_file: str) -> None:
     """One of the files is enough to stop, before the cluster is asked; neither is touched."""
     (tmp_path / existing_file).write_text("mine")
     with pytest.raises(SpecError, match="already"):
-        begun(tmp_path, b'{"id": 1}')
+        infer_messages(tmp_path, b'{"id": 1}')
     assert [path.name for path in tmp_path.iterdir()] == [existing_file]
     assert (tmp_path / existing_file).read_text() == "mine"
 
@@ -443,7 +445,7 @@ def test_nothing_is_overwritten(tmp_path: Path, existing_file: str) -> None:
 def test_wrong_words_write_nothing(tmp_path: Path, request: PipelineRequest) -> None:
     """What makes no spec is refused before anything is asked or written."""
     with pytest.raises(SpecError):
-        begun(tmp_path / "new", b'{"id": 1}', request=request)
+        infer_messages(tmp_path / "new", b'{"id": 1}', request=request)
     assert not (tmp_path / "new").exists()
 
 
@@ -473,5 +475,7 @@ def test_every_sampled_document_fits_what_was_guessed_from_it(
     decoder takes every one of them.
     """
     with tempfile.TemporaryDirectory() as folder:
-        report = begun(Path(folder), *(json.dumps({"n": 1} | d).encode() for d in documents))
+        report = infer_messages(
+            Path(folder), *(json.dumps({"n": 1} | d).encode() for d in documents)
+        )
     assert (report.fitting, report.refused) == (len(documents), ())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.infer.test_every_value import Pair, run
-from tests.infer.test_recognise import messages, proposed, request_with
+from tests.infer.test_recognise import messages, propose_for, request_with
 from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.new_pipeline import _notes
 
@@ -60,7 +60,7 @@ def test_nothing_is_noted_of_what_is_plain(documents: list[Any]) -> None:
 def test_headers_are_named() -> None:
     """They are in no column, as keys may be."""
     sample = messages([(None, b'{"id": 1}')], [("ce_id", b"1"), ("ce_type", b"x")])
-    notes = list(_notes(proposed({"id": 1}), request_with(), sample))
+    notes = list(_notes(propose_for({"id": 1}), request_with(), sample))
     assert notes == [
         "the headers 'ce_id', 'ce_type' are in no column: decode.headers makes columns of them"
     ]
@@ -83,7 +83,7 @@ def test_headers_are_named() -> None:
 def test_what_is_no_json_object_is_named(value: bytes, words: str) -> None:
     """As what it is, where its first bytes say it."""
     with pytest.raises(SpecError, match=words):
-        proposed(*[value] * 3)
+        propose_for(*[value] * 3)
 
 
 def test_a_value_without_a_usable_field_is_refused() -> None:

@@ -51,7 +51,7 @@ def request_with(**hints: Any) -> PipelineRequest:
     return PipelineRequest("t", **hints)
 
 
-def proposed(
+def propose_for(
     *values: Any, request: PipelineRequest | None = None, registry: FixedRegistry | None = None
 ) -> Proposal:
     """How messages with these values, and no keys, would be read."""
@@ -78,7 +78,7 @@ TRANSACTION, HEARTBEAT = (
 )
 
 
-def routed(table: str, schema: str | None = None) -> dict[str, Any]:
+def event_of_table(table: str, schema: str | None = None) -> dict[str, Any]:
     """Debezium's event of a row of this table."""
     return {**DEBEZIUM, "source": {"db": "d", "schema": schema, "table": table}}
 
@@ -129,7 +129,7 @@ def test_what_messages_tell(name: str) -> None:
     little like it.
     """
     values, format_ = RECOGNISED[name]
-    assert proposed(*values).format == format_
+    assert propose_for(*values).format == format_
 
 
 UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
@@ -237,7 +237,7 @@ UNTOLD: dict[str, tuple[list[Any], PipelineRequest, str, str]] = {
         "Leave it out",
     ),
     "rows of several tables in debezium's topic": (
-        [routed("t"), routed("u", "s")],
+        [event_of_table("t"), event_of_table("u", "s")],
         request_with(),
         "2 tables: 'd.t' (1), 's.u' (1)",
         "--table DATABASE.TABLE",
@@ -256,7 +256,7 @@ def test_what_messages_do_not_tell_is_asked_for(name: str) -> None:
     """The error says what was seen, never a payload, and what to pass."""
     values, request, message, advice = UNTOLD[name]
     with pytest.raises(SpecError) as refused:
-        proposed(*values, request=request)
+        propose_for(*values, request=request)
     assert message in refused.value.what
     assert advice in refused.value.do
     assert "Nothing was written" in refused.value.do
@@ -268,9 +268,9 @@ def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
     reason to read these by it.
     """
     registry = FixedRegistry((WriterSchema("3", "AVRO", AVRO),))
-    assert proposed({"id": 1}, registry=registry).format == "json"
-    assert proposed(framed(3, b"\x02"), registry=registry).format == "avro-confluent"
-    assert proposed(registry=registry).format == "avro-confluent"
+    assert propose_for({"id": 1}, registry=registry).format == "json"
+    assert propose_for(framed(3, b"\x02"), registry=registry).format == "avro-confluent"
+    assert propose_for(registry=registry).format == "avro-confluent"
 
 
 def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
@@ -283,15 +283,15 @@ def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
             return []
 
     registry = Subjectless((WriterSchema("3", "AVRO", AVRO),))
-    proposal = proposed(framed(3, b"\x02"), registry=registry)
+    proposal = propose_for(framed(3, b"\x02"), registry=registry)
     assert (proposal.source, [candidate.name for candidate in proposal.candidates]) == (
         "from the schema of the registry, id 3",
         ["id"],
     )
     with pytest.raises(SpecError, match="doesn't know schema id 9"):
-        proposed(framed(9, b"\x02"), registry=registry)
+        propose_for(framed(9, b"\x02"), registry=registry)
     with pytest.raises(SpecError, match="has no subject t-value"):
-        proposed(registry=registry)
+        propose_for(registry=registry)
 
 
 def test_the_record_is_told() -> None:
@@ -328,7 +328,7 @@ def test_a_union_of_records() -> None:
     """
     more = AVRO.replace('"R"', '"x.B"').replace("]}", ', {"name": "more", "type": "string"}]}')
     union = f"[{AVRO}, {more}]"
-    proposal = proposed(
+    proposal = propose_for(
         framed(3, b"\x00\x02"), registry=FixedRegistry((WriterSchema("3", "AVRO", union),))
     )
     assert settings(proposal)["records"] == ["R", "x.B"]
@@ -351,7 +351,7 @@ def test_a_json_schema_is_held_against_what_was_sampled() -> None:
         },
     }
     registry = FixedRegistry((WriterSchema("3", "JSON", json.dumps(stated)),))
-    proposal = proposed(
+    proposal = propose_for(
         framed(3, b'{"at": "2026-01-05T09:00:00Z", "local": "2026-01-05T09:00:00"}'),
         registry=registry,
     )
@@ -430,7 +430,7 @@ def test_keys_beside_values_of_a_registry(key: bytes, key_format: str) -> None:
     assert settings(proposal)["key"] == {"format": key_format, "fields": ["key"]}
 
 
-def read(**row: Any) -> dict[str, Any]:
+def snapshot_event(**row: Any) -> dict[str, Any]:
     """Debezium's event of a row in a snapshot."""
     return {**DEBEZIUM, "op": "r", "after": row}
 
@@ -455,16 +455,23 @@ PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
     "canal's names that are none": ([(None, {**CANAL, "pkNames": [["id"], {}]})], ()),
     "maxwell's keys": ([({"database": "d", "table": "t", "pk.id": 1}, MAXWELL)], ("id",)),
     "a key that two rows of a snapshot have": (
-        [({"c": 1}, read(c=1, n=3)), ({"c": 1}, read(c=1, n=4)), ({"c": 2}, read(c=2, n=5))],
+        [
+            ({"c": 1}, snapshot_event(c=1, n=3)),
+            ({"c": 1}, snapshot_event(c=1, n=4)),
+            ({"c": 2}, snapshot_event(c=2, n=5)),
+        ],
         (),
     ),
-    "rows that a snapshot read again": ([({"c": 1}, read(c=1, n=3))] * 2, ("c",)),
+    "rows that a snapshot read again": ([({"c": 1}, snapshot_event(c=1, n=3))] * 2, ("c",)),
     "a row that came back": (
         [
-            ({"c": 1}, read(c=1, n=3)),
-            ({"c": 1}, {**read(c=1, n=4), "op": "u"}),
-            ({"c": 1}, {**read(), "op": "d", "before": {"c": 1, "n": None}, "after": None}),
-            ({"c": 1}, read(c=1, n=5)),
+            ({"c": 1}, snapshot_event(c=1, n=3)),
+            ({"c": 1}, {**snapshot_event(c=1, n=4), "op": "u"}),
+            (
+                {"c": 1},
+                {**snapshot_event(), "op": "d", "before": {"c": 1, "n": None}, "after": None},
+            ),
+            ({"c": 1}, snapshot_event(c=1, n=5)),
         ],
         ("c",),
     ),
@@ -502,7 +509,7 @@ def test_lines_of_fields() -> None:
     """The delimiter that takes all lines apart counts; a field is the first type that
     takes all its texts, and null where it is empty.
     """
-    proposal = proposed(
+    proposal = propose_for(
         b'1;"x";007', b"2;;08", request=request_with(format="csv", columns=("id", "name", "code"))
     )
     assert settings(proposal) == {"format": "csv", "delimiter": ";", "null_literal": ""}
@@ -522,7 +529,7 @@ def test_quotes_of_fields_between_tabs(line: bytes, quotes: str | None) -> None:
     """They are characters, as most writers of such lines have it, unless a line can't be
     read so.
     """
-    proposal = proposed(line, request=request_with(format="csv", columns=("id", "name")))
+    proposal = propose_for(line, request=request_with(format="csv", columns=("id", "name")))
     assert settings(proposal).get("quote") == quotes
 
 
@@ -534,7 +541,7 @@ def test_a_line_of_names_is_no_value(head: bytes, lines: int) -> None:
     names, or is one line of a hundred.
     """
     values = [head, *(b"%d,x" % n for n in range(lines))]
-    proposal = proposed(*values, request=request_with(format="csv", columns=("id", "name")))
+    proposal = propose_for(*values, request=request_with(format="csv", columns=("id", "name")))
     assert [str(candidate.guess.type) for candidate in proposal.candidates] == ["int64", "string"]
     assert any("line of the names" in hint for hint in proposal.hints) == (b"ame" in head)
 
@@ -559,19 +566,21 @@ def test_numbers_keep_their_digits(name: str) -> None:
     literals, kind = NUMBERS[name]
     for request in (None, request_with(format="csv", columns=("x",))):
         values = [text if request else f'{{"x": {text}}}' for text in literals]
-        (candidate,) = proposed(*(value.encode() for value in values), request=request).candidates
+        (candidate,) = propose_for(
+            *(value.encode() for value in values), request=request
+        ).candidates
         assert str(candidate.guess.type) == kind
 
 
 def test_schemas_of_connect_beside_documents_are_told() -> None:
     """Their columns would be `schema` and `payload`: the note says how to have the payload's."""
-    proposal = proposed({"schema": {"type": "struct"}, "payload": {"id": 1}})
+    proposal = propose_for({"schema": {"type": "struct"}, "payload": {"id": 1}})
     assert "schemas.enable: false" in proposal.hints[0]
 
 
 def test_floats_that_are_no_numbers() -> None:
     """Bare, as Python writes them, by the setting that takes them."""
-    proposal = proposed(b'{"x": 0.5}', b'{"x": NaN}', b'{"x": -Infinity}')
+    proposal = propose_for(b'{"x": 0.5}', b'{"x": NaN}', b'{"x": -Infinity}')
     assert str(proposal.candidates[0].guess.type) == "double"
     assert settings(proposal)["allow_non_numeric_numbers"] is True
 
@@ -588,7 +597,7 @@ def test_floats_that_are_no_numbers() -> None:
 def test_a_decimal_whose_digits_canal_does_not_state(values: list[Any], kind: str) -> None:
     """The values tell, as MySQL's own default (no digit behind the point) wouldn't."""
     events = [{**CANAL, "mysqlType": {"n": "decimal"}, "data": [{"n": n}]} for n in values]
-    assert str(proposed(*events).candidates[0].guess.type) == kind
+    assert str(propose_for(*events).candidates[0].guess.type) == kind
 
 
 @pytest.mark.parametrize(
@@ -604,29 +613,29 @@ def test_a_decimal_whose_digits_canal_does_not_state(values: list[Any], kind: st
 def test_values_that_are_not_what_canal_states(stated: str, value: str, kind: str) -> None:
     """They would be dead letters, all of them: such a column is a text, with a word."""
     events = [{**CANAL, "mysqlType": {"n": stated}, "data": [{"n": n}]} for n in (None, value)]
-    (candidate, _) = proposed(*events).candidates
+    (candidate, _) = propose_for(*events).candidates
     assert str(candidate.guess.type) == kind
     assert ("not all of its values" in candidate.guess.note) == (kind == "string")
 
 
 def test_names_that_are_data() -> None:
     """Documents with a field of another name each make a column of each: a note says so."""
-    hints = proposed(*({f"k{n}": 1} for n in range(250))).hints
+    hints = propose_for(*({f"k{n}": 1} for n in range(250))).hints
     assert [hint[:40] for hint in hints] == ["the names of the 250 fields seem to be d"]
-    assert proposed({"a": 1, "b": 2}, {"a": 1, "c": "x"}, {"d": True}).hints == ()
+    assert propose_for({"a": 1, "b": 2}, {"a": 1, "c": "x"}, {"d": True}).hints == ()
 
 
 @pytest.mark.parametrize("value", [["2026-01-05Z"], {"a": {"b": "2026-01-05"}}, "2026-01-05"])
 def test_dates_inside_others_are_dates_of_debezium(value: Any) -> None:
     """Wherever it stands, a date that is a text is read as one."""
-    proposal = proposed({**DEBEZIUM, "after": {"id": 1, "ds": value}})
+    proposal = propose_for({**DEBEZIUM, "after": {"id": 1, "ds": value}})
     assert settings(proposal)["dates"] == "iso-8601"
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "A"), ("a", "")])
 def test_a_field_of_a_line_needs_a_name_of_its_own(names: tuple[str, str]) -> None:
     """Fields are told by their order, so none can be left out."""
-    lines = proposed(b"1,2", request=request_with(format="csv", columns=names))
+    lines = propose_for(b"1,2", request=request_with(format="csv", columns=names))
     with pytest.raises(SpecError, match="in --columns can't be a column"):
         without_unusable(lines, table_refusal(DEFAULT, delta=True), "t")
 
@@ -645,7 +654,7 @@ def test_what_became_of_a_row_is_beside_a_column_of_that_name(
     """Tables don't tell names apart by case, and without the kind of its change a deleted row
     is like one that is there.
     """
-    proposal = proposed(event)
+    proposal = propose_for(event)
     assert settings(proposal)["envelope"] == envelope
     assert [candidate.name for candidate in proposal.candidates][-1:] == list(envelope)
 
@@ -655,7 +664,7 @@ def test_what_became_of_a_row_is_beside_a_column_of_that_name(
 )
 def test_a_stated_type_that_no_column_has_is_a_text(stated: str) -> None:
     """Whatever a message says of its types, it stops nothing."""
-    (candidate,) = proposed({**CANAL, "mysqlType": {"id": stated}}).candidates[:1]
+    (candidate,) = propose_for({**CANAL, "mysqlType": {"id": stated}}).candidates[:1]
     assert str(candidate.guess.type) in {"string", "int32"}
 
 
@@ -663,7 +672,7 @@ def test_a_stated_type_that_no_column_has_is_a_text(stated: str) -> None:
 def test_floats_of_debezium_that_are_no_numbers(name: str) -> None:
     """They are values of a float, as the decoder takes them."""
     rows = [{"id": n, "f": f} for n, f in enumerate([1.5, name, 2.5])]
-    candidates = proposed(*({**DEBEZIUM, "after": row} for row in rows)).candidates
+    candidates = propose_for(*({**DEBEZIUM, "after": row} for row in rows)).candidates
     assert [(c.name, str(c.guess.type)) for c in candidates[:2]] == [
         ("id", "int64"),
         ("f", "double"),
@@ -678,7 +687,7 @@ def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
         "name": "org.apache.kafka.connect.data.Decimal",
         "parameters": {"scale": "9" * 5000},
     }
-    (candidate,) = proposed(
+    (candidate,) = propose_for(
         {"schema": {"fields": [{"field": "after", "fields": [field]}]}, "payload": DEBEZIUM}
     ).candidates[:1]
     assert str(candidate.guess.type) == "string"
@@ -712,7 +721,7 @@ def test_what_a_schema_states_inside_others() -> None:
         },
         {"field": "odd", "type": "map", "keys": {"type": "int32"}, "values": price},
     ]
-    proposal = proposed(
+    proposal = propose_for(
         {"schema": {"fields": [{"field": "after", "fields": fields}]}, "payload": DEBEZIUM}
     )
     assert "decimal_format" not in settings(proposal)
@@ -751,14 +760,14 @@ def test_an_object_with_data_for_keys_is_a_list_of_entries(
     """Keys are data where there are hundreds; and where each object has few of them, all have many,
     and their values are alike.
     """
-    (candidate,) = proposed(*({"stock": stock} for stock in objects)).candidates
+    (candidate,) = propose_for(*({"stock": stock} for stock in objects)).candidates
     assert str(candidate.guess.type) == kind
 
 
 @pytest.mark.parametrize("delta", [True, False])
 def test_names_that_no_column_can_have(delta: bool) -> None:
     """Neither `infer` nor its check proposes a column that would be refused; both say why not."""
-    proposal = proposed(
+    proposal = propose_for(
         {
             "userId": 1,
             "userid": 2,
@@ -814,7 +823,9 @@ def test_a_name_is_no_pattern() -> None:
     """A table whose name has characters that mean something in regular expressions is
     chosen by exactly that name.
     """
-    proposal = proposed({**MAXWELL, "table": "a.b"}, MAXWELL, request=request_with(table="d.a.b"))
+    proposal = propose_for(
+        {**MAXWELL, "table": "a.b"}, MAXWELL, request=request_with(table="d.a.b")
+    )
     assert settings(proposal)["database_include"] == "d"
     assert settings(proposal)["table_include"] == r"a\.b"
     assert json.dumps(settings(proposal))
@@ -827,10 +838,10 @@ def test_the_table_of_a_topic_is_said() -> None:
     included = [
         {
             name: value
-            for name, value in settings(proposed(event)).items()
+            for name, value in settings(propose_for(event)).items()
             if name.endswith("_include")
         }
-        for event in (routed("t"), routed("u"), routed("u", "s"), CANAL)
+        for event in (event_of_table("t"), event_of_table("u"), event_of_table("u", "s"), CANAL)
     ]
     assert included == [
         {},
