@@ -69,8 +69,8 @@ _STAGE_WORDS = {
 
 def first_few(names: Sequence[object], most: int = 3) -> str:
     """The first names, and the number of the rest: `a, b, c and 2 more`."""
-    rest = len(names) - most
-    return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")
+    rest_count = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {rest_count} more" if rest_count > 0 else "")
 
 
 def counted(count: int, what: str) -> str:
@@ -152,8 +152,8 @@ class WindrowError(Exception):
     def __str__(self) -> str:
         """One paragraph: what happened, where, and what to do."""
         stage = _STAGE_WORDS.get(self.stage, self.stage)
-        where = ", ".join(part for part in (stage, self.place) if part)
-        return f"{self.what} ({where}). {self.do}" if where else f"{self.what}. {self.do}"
+        location = ", ".join(part for part in (stage, self.place) if part)
+        return f"{self.what} ({location}). {self.do}" if location else f"{self.what}. {self.do}"
 
     @property
     def place(self) -> str:
@@ -463,16 +463,16 @@ def bug_of(error: BaseException) -> str:
     ]
     owner_by_package = owners()
     roots = (name.partition(".")[0] for name, _ in reversed(places))
-    whose = next((owner_by_package[root] for root in roots if root in owner_by_package), "windrow")
-    where = "".join(f", at {name}:{line}" for name, line in places[-1:])
-    return f"{type(error).__qualname__}: this is a bug in {whose}{where}"
+    owner = next((owner_by_package[root] for root in roots if root in owner_by_package), "windrow")
+    location = "".join(f", at {name}:{line}" for name, line in places[-1:])
+    return f"{type(error).__qualname__}: this is a bug in {owner}{location}"
 
 
 def name_with_owner(part: object) -> str:
     """Returns the name of a function or of an object's class, and whose plugin it is, if any."""
     kind: Any = part if hasattr(part, "__qualname__") else type(part)
-    whose = owners().get(kind.__module__.partition(".")[0])
-    return f"{kind.__module__}.{kind.__qualname__}" + (f" of {whose}" if whose else "")
+    owner = owners().get(kind.__module__.partition(".")[0])
+    return f"{kind.__module__}.{kind.__qualname__}" + (f" of {owner}" if owner else "")
 
 
 def checked_answer(

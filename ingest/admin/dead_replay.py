@@ -275,8 +275,11 @@ class _Attempt:
             pipeline.sink.prepare(pipeline.owner())
             pipeline.dead_letters.prepare(pipeline.owner())
             bind_table(pipeline)
-            named = (previous_receipt.plan, previous_receipt.generation + 1, attempt)
-            rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
+            stager_arguments = (previous_receipt.plan, previous_receipt.generation + 1, attempt)
+            rows, dead = (
+                pipeline.sink.stager(*stager_arguments),
+                pipeline.dead_letters.stager(*stager_arguments),
+            )
         decoder = decoder_for(
             pipeline, sorted({split.topic for split in previous_receipt.plan.splits})
         )
@@ -302,18 +305,20 @@ class _Attempt:
         for dead_letters in dead_letters_of(
             self._store, self._previous_receipt.window, self._previous_receipt.attempt
         ):
-            where = finder.of(
+            split_numbers = finder.of(
                 *(dead_letters[DEFAULT[name]] for name in ("topic", "partition", "offset"))
             )
-            for number in np.unique(where).tolist():
-                self._take(self._splits[number], dead_letters.filter(pa.array(where == number)))
+            for number in np.unique(split_numbers).tolist():
+                self._take(
+                    self._splits[number], dead_letters.filter(pa.array(split_numbers == number))
+                )
                 crash_point("write.middle")
 
     def _take(self, work: _SplitStaging, dead_letters: pa.RecordBatch) -> None:
         self.outcome_counts["open"] += dead_letters.num_rows
-        chosen = self.request.chosen.mask(dead_letters)
-        work.keep(dead_letters.filter(pa.array(~chosen)))
-        dead_letters = dead_letters.filter(pa.array(chosen))
+        chosen_mask = self.request.chosen.mask(dead_letters)
+        work.keep(dead_letters.filter(pa.array(~chosen_mask)))
+        dead_letters = dead_letters.filter(pa.array(chosen_mask))
         if not dead_letters.num_rows:
             return
         messages, tried, edited = (
@@ -419,7 +424,7 @@ class _SplitStaging:
 
     def finish(self) -> Staged:
         """Closes both stagers; returns the staged files, and the split's new counts."""
-        rows, dead, previous_counts, more = (
+        rows, dead, previous_counts, new_counts = (
             self._rows.finish(),
             self._dead.finish(),
             self._previous_counts,
@@ -427,13 +432,13 @@ class _SplitStaging:
         )
         counts = msgspec.structs.replace(
             previous_counts,
-            valid=previous_counts.valid + more["valid"],
-            rows=previous_counts.rows + more["rows"],
-            dead=more["dead"],
-            dropped=previous_counts.dropped + more["dropped"],
-            filtered=previous_counts.filtered + more["filtered"],
-            truncated=previous_counts.truncated + more["truncated"],
-            deletes=previous_counts.deletes + more["deletes"],
+            valid=previous_counts.valid + new_counts["valid"],
+            rows=previous_counts.rows + new_counts["rows"],
+            dead=new_counts["dead"],
+            dropped=previous_counts.dropped + new_counts["dropped"],
+            filtered=previous_counts.filtered + new_counts["filtered"],
+            truncated=previous_counts.truncated + new_counts["truncated"],
+            deletes=previous_counts.deletes + new_counts["deletes"],
             lookups=merged([*previous_counts.lookups, *self._lookups]),
             ignored=self._ignored.messages,
             ignored_fields=tuple(self._ignored.fields.items()),

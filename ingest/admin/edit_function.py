@@ -191,10 +191,10 @@ def _payload(message: RefusedMessage) -> tuple[bytes | None, bytes | None, tuple
 def _message(dead_letter: dict[str, object]) -> RefusedMessage:
     headers = tuple((header["key"], header["value"]) for header in dead_letter["headers"])  # type: ignore[attr-defined]
     plain = ("key", "value", "stage", "reason", "detail", "schema_id")
-    named = {name: dead_letter[f"_{name}"] for name in _UNCHANGEABLE} | {
+    known_fields = {name: dead_letter[f"_{name}"] for name in _UNCHANGEABLE} | {
         name: dead_letter[name] for name in plain
     }
-    return RefusedMessage(headers=headers, **named)  # type: ignore[arg-type]
+    return RefusedMessage(headers=headers, **known_fields)  # type: ignore[arg-type]
 
 
 def _headers(headers: Sequence[Header]) -> list[dict[str, object]]:

@@ -185,13 +185,14 @@ def uncommitted(
 def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
     """Words the windows that were left out, of which there are some, and what to do."""
     count = sum(gap.windows for gap in left)
-    more = f" and {counted(len(left) - _FEW, 'more range')}" if len(left) > _FEW else ""
+    more_ranges = f" and {counted(len(left) - _FEW, 'more range')}" if len(left) > _FEW else ""
     unwanted = (
         " If the first ones aren't wanted, move window.start." if left[0].offsets is None else ""
     )
     return (
         f"{counted(count, 'window')} not committed, though later"
-        f" ones are: {', '.join(gap.range for gap in left[:_FEW])}{more}. They were refused, or"
+        f" ones are: {', '.join(gap.range for gap in left[:_FEW])}{more_ranges}. They were"
+        " refused, or"
         f" never run: windrow run SPEC --window {left[0].range} commits them, or says why not."
         f"{unwanted}"
     )

@@ -166,8 +166,10 @@ def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     )
     return [
         message
-        | {"timestamp": iso_instant(message["timestamp"]) if inside else message["timestamp"]}
-        for message, inside in zip(plain.to_pylist(), in_calendar(stamps).to_pylist(), strict=True)
+        | {"timestamp": iso_instant(message["timestamp"]) if in_range else message["timestamp"]}
+        for message, in_range in zip(
+            plain.to_pylist(), in_calendar(stamps).to_pylist(), strict=True
+        )
     ]
 
 

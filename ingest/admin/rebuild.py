@@ -173,10 +173,10 @@ def refuse_foreign(pipeline_id: str, bound: TableOwner, receipts: Sequence[Recei
     Raises:
         IdentityError: names the difference.
     """
-    named = {bound.pipeline, *(r.window.pipeline for r in receipts)}
-    if named != {pipeline_id}:
+    pipeline_ids = {bound.pipeline, *(r.window.pipeline for r in receipts)}
+    if pipeline_ids != {pipeline_id}:
         raise IdentityError(
-            f"The table belongs to pipeline {', '.join(sorted(named))}, the spec is of"
+            f"The table belongs to pipeline {', '.join(sorted(pipeline_ids))}, the spec is of"
             f" {pipeline_id}",
             "ledger",
             "Nothing was rebuilt. Check id and sink in the spec.",

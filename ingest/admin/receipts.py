@@ -79,7 +79,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
     recorded = ledger.recorded(pipeline_id)
     windows = {r.window.key: r.window for r in recorded}
     # the ledger's copies are of the table with the receipts
-    chosen = [
+    chosen_receipts = [
         (
             table,
             version,
@@ -87,10 +87,10 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         )
         for table, version in lists
     ]
-    listed = {table.place: tuple(receipt_by_key) for table, _, receipt_by_key in chosen}
+    listed = {table.place: tuple(receipt_by_key) for table, _, receipt_by_key in chosen_receipts}
     if listed and dry_run:
         return Restored((), (), dry_run, listed)
-    for table, version, receipt_by_key in chosen:
+    for table, version, receipt_by_key in chosen_receipts:
         table.relist(version, receipt_by_key.values())
     table_receipts = list(audit.receipts())
     if sink.capabilities.replaces and recorded and not table_receipts and sink.owner() is None:
@@ -110,7 +110,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         unknown = sorted(audit.outside(pipeline_id).keys() - lost_by_key.keys() - readable)
         if unknown:
             return Restored((), (_without_receipt(unknown),), dry_run)
-    done, failed = list[str](), list[Finding]()
+    restored_keys, failed = list[str](), list[Finding]()
     for key, problem in lost_by_key.items():
         window = max(windows.values(), default=None) if key == OWNER else windows.get(key)
         text = None if window is None else ledger.written(window)
@@ -123,8 +123,8 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         except RefusedError as error:
             failed.append(failure(error, "receipts", key))
         else:
-            done.append(key)
-    if done and not dry_run:
+            restored_keys.append(key)
+    if restored_keys and not dry_run:
         # a receipt that was under another window's key is back under its own
         still_unreadable = {
             receipt.key: receipt for receipt in audit.receipts() if isinstance(receipt, Unreadable)
@@ -136,11 +136,11 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         ]
         failed += [
             Finding("wrong", "receipts", still_unreadable[key].what, still_unreadable[key].do, key)
-            for key in done
+            for key in restored_keys
             if key in still_unreadable
         ]
-        done = [key for key in done if key not in still_unreadable]
-    return Restored(tuple(done), tuple(failed), dry_run, listed)
+        restored_keys = [key for key in restored_keys if key not in still_unreadable]
+    return Restored(tuple(restored_keys), tuple(failed), dry_run, listed)
 
 
 def _without_receipt(keys: Sequence[str]) -> Finding:

@@ -213,7 +213,7 @@ def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
 
 def _one_receipt(receipt: Receipt) -> list[Finding]:
     counts, length = receipt.counts, sum(s.stop - s.start for s in receipt.plan.splits)
-    planned = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits)
+    planned_splits = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits)
     split_counts = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.splits)
     problems = []
     if counts.read != counts.valid + counts.dead + counts.dropped + counts.filtered:
@@ -223,7 +223,7 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     if counts.read + counts.invisible + counts.skipped != length:
         parts = f"{counts.read} read + {counts.invisible} invisible + {counts.skipped} skipped"
         problems.append(f"{parts} are not the {counted(length, 'offset')} of the plan")
-    if planned != split_counts:
+    if planned_splits != split_counts:
         problems.append("its splits are not those of its plan")
     problems += uncovered(receipt.plan)
     if receipt.stop is not None and not receipt.stop.covers(receipt.plan.splits):
@@ -325,7 +325,7 @@ def _gap_findings(start: Label, end: Label, unread: Collection[str]) -> list[Fin
 
 
 def _replaced_finding(stop: Boundary, start: Boundary) -> Finding:
-    where = (
+    label_range = (
         label_text(start.label)
         if start.label == stop.label
         else f"{label_text(stop.label)} / {label_text(start.label)}"
@@ -333,7 +333,7 @@ def _replaced_finding(stop: Boundary, start: Boundary) -> Finding:
     return Finding(
         "info",
         "windows",
-        f"the source was replaced at {where} (rebase)",
+        f"the source was replaced at {label_range} (rebase)",
         "Windows before it can't be replayed.",
     )
 

@@ -64,8 +64,10 @@ def compare_contents(
         if audit.keyed is None:
             findings += compare_values(receipt, audit, capabilities)
         try:
-            back = summed(receipt.splits, dead_letters.contents(window), DEFAULT, receipt.attempt)
-            problems = differences(receipt, "dead letters", back)[0]
+            read_back = summed(
+                receipt.splits, dead_letters.contents(window), DEFAULT, receipt.attempt
+            )
+            problems = differences(receipt, "dead letters", read_back)[0]
             findings += _changed_findings(receipt, problems, capabilities)
         except (RefusedError, UnreachableError) as error:
             findings.append(_unreadable_finding(receipt, "dead letters", error, capabilities))
@@ -104,13 +106,15 @@ def compare_values(
             published, may_lack = audit.published(window), audit.may_lack(window)
         lacks = may_lack is not None
         if published is None:
-            back = summed(receipt.splits, audit.contents(window), audit.metadata)
-            problems, allowed = differences(receipt, "rows", back, capabilities, may_lack=lacks)
+            read_back = summed(receipt.splits, audit.contents(window), audit.metadata)
+            problems, allowed = differences(
+                receipt, "rows", read_back, capabilities, may_lack=lacks
+            )
             findings = _changed_findings(receipt, problems, capabilities)
         else:
-            back = _sum_published(receipt.splits, published)
+            read_back = _sum_published(receipt.splits, published)
             problems, allowed = differences(
-                receipt, "messages", back, capabilities, noted=published.noted, may_lack=lacks
+                receipt, "messages", read_back, capabilities, noted=published.noted, may_lack=lacks
             )
             advice = "Another program wrote with the window's origins, or it is a bug."
             findings = [
@@ -166,7 +170,7 @@ def differences(
         receipt.splits, read_back.counts, read_back.checksums, strict=True
     ):
         expected_count, expected_checksum = _expected_count_and_checksum(split, kind, noted)
-        where = (
+        location = (
             f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop}"
             " (exclusive)"
         )
@@ -174,13 +178,13 @@ def differences(
             is_lacking = count < expected_count
             may = capabilities.allows(lost=is_lacking) or (is_lacking and may_lack)
             message = (
-                f"{where}: {counted(count, kind.removesuffix('s'))} read back, {expected_count}"
+                f"{location}: {counted(count, kind.removesuffix('s'))} read back, {expected_count}"
                 " committed"
             )
             (allowed if may and kind != "dead letters" else problems).append(message)
         elif expected_checksum != checksum:
             problems.append(
-                f"{where}: the {kind} are not those that were committed (checksum {checksum},"
+                f"{location}: the {kind} are not those that were committed (checksum {checksum},"
                 f" committed {expected_checksum})"
             )
     if read_back.outside:
@@ -226,7 +230,7 @@ def summed(
     sums = _Sums(splits)
     for batch in batches:
         with other_columns_refused():
-            where = sums.finder.of(
+            split_numbers = sums.finder.of(
                 *(batch.column(names[name]) for name in ("topic", "partition", "offset"))
             )
             hashes = hash_rows(batch, leave_out=(names["window"],))
@@ -234,9 +238,9 @@ def summed(
                 is_of_attempt = pc.equal(
                     batch.column("attempt").cast(pa.string()), attempt
                 ).fill_null(False)
-                chosen = is_of_attempt.to_numpy(zero_copy_only=False)
-                where, hashes = where[chosen], hashes[chosen]
-        sums.add(where, hashes)
+                chosen_mask = is_of_attempt.to_numpy(zero_copy_only=False)
+                split_numbers, hashes = split_numbers[chosen_mask], hashes[chosen_mask]
+        sums.add(split_numbers, hashes)
     return sums.summed
 
 
@@ -267,9 +271,9 @@ class _Sums:
             np.zeros(len(splits) + 1, np.int64),
         )
 
-    def add(self, where: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
-        np.add.at(self._sums, where, hashes)
-        np.add.at(self._counts, where, 1)
+    def add(self, split_numbers: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
+        np.add.at(self._sums, split_numbers, hashes)
+        np.add.at(self._counts, split_numbers, 1)
 
     @property
     def summed(self) -> Summed:

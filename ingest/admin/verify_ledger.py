@@ -83,7 +83,7 @@ def _writes_to(bound: str | None, sink: Sink) -> list[Finding]:
 
 
 def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
-    planned = "" if sink.is_at(copy.plan.sink) else f"; it was planned for {copy.plan.sink}"
+    planned_note = "" if sink.is_at(copy.plan.sink) else f"; it was planned for {copy.plan.sink}"
     key = copy.window.key
     if sink.capabilities.replaces:
         message = "the ledger knows a receipt that the table doesn't hold"
@@ -92,7 +92,7 @@ def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
         )
     else:
         message, advice = f"the window {RECEIPT_MISSING}", ways_out(key)
-    return [Finding("wrong", "ledger", message + planned, advice, key)]
+    return [Finding("wrong", "ledger", message + planned_note, advice, key)]
 
 
 def compare_ledger(receipt: Receipt, entries: LedgerEntries, identity: str | None) -> list[Finding]:
@@ -104,16 +104,17 @@ def compare_ledger(receipt: Receipt, entries: LedgerEntries, identity: str | Non
     if identity is not None and receipt.ledger != identity:
         message = f"committed by ledger {receipt.ledger}, this one is {identity}"
         problems.append(("wrong", message, LEDGER_ANEW))
-    for name, frozen, used in (
+    for name, frozen, receipt_boundary in (
         ("start", entries.start, receipt.plan.start),
         ("end", entries.stop, receipt.plan.stop),
     ):
         if frozen is None:
             message = f"the boundary at its {name} is missing in the ledger"
             problems.append(("wrong", message, REBUILD))
-        elif difference(frozen, used):
+        elif difference(frozen, receipt_boundary):
             message = (
-                f"the boundary at its {name} differs in the ledger: {difference(frozen, used)}"
+                f"the boundary at its {name} differs in the ledger:"
+                f" {difference(frozen, receipt_boundary)}"
             )
             problems.append(("wrong", message, LEDGER_ANEW))
     if entries.plan is None:

@@ -107,7 +107,7 @@ def compare_topic(
     findings, expired, abandoned_windows = [], [], []
     for receipt in receipts:
         cluster, lost_topics = _lost_cluster(receipt, cluster_id), _lost_topics(receipt, topics)
-        let_go = _left_behind(receipt, current) | (
+        released_topics = _left_behind(receipt, current) | (
             {n for n in lost_topics if n not in topics} if on_removed == "drop" else set()
         )
         if cluster is None and not lost_topics:
@@ -117,7 +117,7 @@ def compare_topic(
                 else []
             )
         elif (cluster is not None and current.cluster_id == cluster_id) or (
-            cluster is None and lost_topics <= let_go
+            cluster is None and lost_topics <= released_topics
         ):
             abandoned_windows.append(receipt.window.key)
         elif cluster is not None:
@@ -206,9 +206,10 @@ def _left_behind(receipt: Receipt, current: Boundary) -> set[str]:
 def _deleted_topic_finding(
     receipt: Receipt, lost_topics: Sequence[str], topics: Mapping[str, TopicInfo]
 ) -> Finding:
-    anew = [name for name in lost_topics if name in topics]
+    recreated_topics = [name for name in lost_topics if name in topics]
     message = (
-        f"topic {', '.join(anew or lost_topics)} was deleted{' and made again' if anew else ''}"
+        f"topic {', '.join(recreated_topics or lost_topics)} was"
+        f" deleted{' and made again' if recreated_topics else ''}"
     )
     advice = (
         "The rows are safe; the window can't be replayed, and new windows are refused until windrow"
@@ -218,6 +219,6 @@ def _deleted_topic_finding(
         "wrong",
         "topic",
         message,
-        f"{advice}." if anew else f"{advice} or source.on_removed: drop.",
+        f"{advice}." if recreated_topics else f"{advice} or source.on_removed: drop.",
         receipt.window.key,
     )

@@ -126,10 +126,12 @@ def show_dead(
             reasons = asked.chosen.counted(receipts)
             break
     table = render.dead_table(dead, payload=asked.payload) if dead else Text(no_dead(asked))
-    more, by_reason = reasons.total() > limit, dict(reasons.most_common())
+    has_more, by_reason = reasons.total() > limit, dict(reasons.most_common())
     numbers = ", ".join(f"{count:,} {reason}" for reason, count in by_reason.items())
-    lines = [*([Text(numbers)] if dead else []), *render.not_shown(more=more), *lines]
-    output.show(ShownDead(spec.id, dead, more, attempts, by_reason or msgspec.UNSET), table, *lines)
+    lines = [*([Text(numbers)] if dead else []), *render.not_shown(more=has_more), *lines]
+    output.show(
+        ShownDead(spec.id, dead, has_more, attempts, by_reason or msgspec.UNSET), table, *lines
+    )
 
 
 def _write(file: Path, batches: Iterator[tuple[Window, pa.RecordBatch]], *, payload: bool) -> int:
@@ -139,8 +141,10 @@ def _write(file: Path, batches: Iterator[tuple[Window, pa.RecordBatch]], *, payl
 
     def read(take: Take) -> None:
         for window, batch in batches:
-            named = batch.append_column(DEFAULT["window"], pa.repeat(window.key, batch.num_rows))
-            take(named.select(schema.names))
+            windowed_batch = batch.append_column(
+                DEFAULT["window"], pa.repeat(window.key, batch.num_rows)
+            )
+            take(windowed_batch.select(schema.names))
 
     return write_file(file, schema, documents, read)
 
@@ -188,6 +192,7 @@ def no_dead(dead_request: DeadRequest) -> str:
     of_attempt = "" if dead_request.attempt is None else f" of attempt {dead_request.attempt}"
     return (
         "There are no dead"
+        ""
         ""
         f" letters{kind}{of_attempt}{'' if dead_request.window is None else f' in {dead_request.window}'}."
     )

@@ -119,11 +119,11 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
         yield failed("spec", error)
         return
     yield Check("spec", "ok", f"{spec} is pipeline {pipeline.spec.id}")
-    done = list[Check]()
+    checks = list[Check]()
     for check in _pipeline(pipeline):
-        done.append(check)
+        checks.append(check)
         yield check
-    if engine is not None and not exit_code(done):
+    if engine is not None and not exit_code(checks):
         yield from _executors(pipeline, engine)
 
 
@@ -142,11 +142,11 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
 def executors(surveyed: Surveyed) -> Iterator[Check]:
     """One line for the executors that answered, and one per problem, with its machines."""
     pythons = ", ".join(sorted({report.python for report in surveyed.executors}))
-    who = (
+    answered_by = (
         f"{counted(len(surveyed.executors), 'executor')} on {first_few(surveyed.machines)}"
         f" answered, with {pythons}"
     )
-    more = "" if surveyed.complete else ", and there may be others"
+    incomplete_note = "" if surveyed.complete else ", and there may be others"
     read = (
         f"{counted(surveyed.read, 'topic-partition')} tried"
         if surveyed.read
@@ -157,13 +157,15 @@ def executors(surveyed: Surveyed) -> Iterator[Check]:
         if surveyed.written
         else "no place of the sink"
     )
-    message = f"{who}{more}; code and packages are the driver's; {read}, {written}"
+    message = (
+        f"{answered_by}{incomplete_note}; code and packages are the driver's; {read}, {written}"
+    )
     yield Check("executors", "ok" if surveyed.complete else "warn", message)
-    for trouble, where in surveyed.troubles.items():
+    for trouble, machines in surveyed.troubles.items():
         yield Check(
             "executors",
             "fail",
-            f"on {first_few(where)}: {trouble.what}",
+            f"on {first_few(machines)}: {trouble.what}",
             trouble.do,
             UnreachableError.exit_code,
         )
@@ -341,11 +343,11 @@ def _next_window(pipeline: Pipeline) -> Check:
     if isinstance(grid, MicroBatches):
         plan = preview_next(pipeline)
         if plan is None:
-            done = "all up to window.stop is committed" if is_done(pipeline) else None
+            done_note = "all up to window.stop is committed" if is_done(pipeline) else None
             return Check(
                 "next",
                 "ok",
-                done or f"no micro-batch is waiting.{still_to_come(pipeline)}".rstrip("."),
+                done_note or f"no micro-batch is waiting.{still_to_come(pipeline)}".rstrip("."),
             )
     else:
         window = next_window(pipeline, grid)
@@ -474,9 +476,10 @@ def rebuild_ledger(output: Output, path: Path) -> None:
 
     spec = load_spec(path)
     pipeline = assemble.assemble_to_look(spec)
-    done = rebuild(spec.id, pipeline.sink, pipeline.ledger)
+    rebuilt = rebuild(spec.id, pipeline.sink, pipeline.ledger)
     summary = (
-        f"The ledger holds the boundaries of {counted(done.boundaries, 'label')}, plan and receipt"
-        f" of {counted(done.windows, 'window')} ({done.grid}); its id is {done.ledger}."
+        f"The ledger holds the boundaries of {counted(rebuilt.boundaries, 'label')}, plan and"
+        " receipt"
+        f" of {counted(rebuilt.windows, 'window')} ({rebuilt.grid}); its id is {rebuilt.ledger}."
     )
-    output.show(done, Text("\n".join([summary, *done.notes])))
+    output.show(rebuilt, Text("\n".join([summary, *rebuilt.notes])))

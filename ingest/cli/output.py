@@ -143,8 +143,8 @@ class Output:
     def _end(self, text: str, problem: Problem) -> None:
         self.say(text)
         self.exit_code = problem.exit_code
-        done = msgspec.to_builtins(self._document)
-        self._document = {**(done if isinstance(done, dict) else {}), "error": problem}
+        document = msgspec.to_builtins(self._document)
+        self._document = {**(document if isinstance(document, dict) else {}), "error": problem}
 
     def finish(self) -> None:
         """Prints the JSON document, once."""

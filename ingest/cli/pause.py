@@ -64,10 +64,10 @@ def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, why
         if paused
         else "."
     )
-    done = "takes the place of an earlier" if paused else "ended the"
+    effect = "takes the place of an earlier" if paused else "ended the"
     earlier_pause = newest if newest and newest.paused else None
     output.show(
         PauseState(name, recorded, recorded=True, replaced=earlier_pause),
         Text(f"Pipeline {name} {recorded}{end}"),
-        *([Text(f"This {done} pause: {name} {earlier_pause}.")] if earlier_pause else []),
+        *([Text(f"This {effect} pause: {name} {earlier_pause}.")] if earlier_pause else []),
     )

@@ -138,8 +138,8 @@ def run_notes(runs: Sequence[Result]) -> list[Text]:
     lines = list[Text]()
     for run in runs:
         receipt = run.committed.receipt
-        noted = (*(f"partial: {loss}" for loss in receipt.partial), *receipt.warnings)
-        lines += [Text(f"{receipt.window.key}: {note}", style="yellow") for note in noted]
+        notes = (*(f"partial: {loss}" for loss in receipt.partial), *receipt.warnings)
+        lines += [Text(f"{receipt.window.key}: {note}", style="yellow") for note in notes]
         if run.published_dead is not None:
             lines.append(published_dead_line(receipt.window, run.published_dead))
         if run.group_offsets is not None and run.group_offsets.failed:
@@ -151,8 +151,11 @@ def ignored_lines(receipts: Sequence[Receipt]) -> list[Text]:
     """A line about the fields that no column is for, if some windows have any."""
     fields = sum((receipt.ignored_fields for receipt in receipts), Counter[str]())
     messages = counted(sum(receipt.counts.ignored for receipt in receipts), "message")
-    named = ", ".join(f"{name!a} ({n:,})" for name, n in fields.most_common())
-    words = f"{messages} with fields that no column is for; of the first 1,000 of a split: {named}"
+    field_counts = ", ".join(f"{name!a} ({n:,})" for name, n in fields.most_common())
+    words = (
+        f"{messages} with fields that no column is for; of the first 1,000 of a split:"
+        f" {field_counts}"
+    )
     return [Text(words, style="yellow")] if fields else []
 
 
@@ -343,8 +346,8 @@ def _shown(value: bytes | None) -> str:
 def finding_line(finding: Finding) -> Text:
     """A finding as a line; wrong ones are red."""
     style = {"wrong": "red", "unchecked": "yellow", "info": "dim"}[finding.level]
-    where = finding.about if finding.window is None else f"{finding.about} {finding.window}"
-    return Text(f"{finding.level:9} {where}: {finding.what}. {finding.do}".rstrip(), style=style)
+    location = finding.about if finding.window is None else f"{finding.about} {finding.window}"
+    return Text(f"{finding.level:9} {location}: {finding.what}. {finding.do}".rstrip(), style=style)
 
 
 def message_table(rows: Sequence[Sequence[str]]) -> Table:

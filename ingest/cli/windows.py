@@ -57,26 +57,26 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
     committed = sorted(matches, key=lambda c: c.receipt.window)
     if not committed:
         refuse_other_table(assemble.assemble_to_look(spec))
-    shown = committed[-limit:]
-    older = len(committed) - len(shown)
-    series = unbroken(c.receipt for c in shown)
+    shown_windows = committed[-limit:]
+    older = len(committed) - len(shown_windows)
+    series = unbroken(c.receipt for c in shown_windows)
     not_run = uncommitted(spec.window, series, since_start=not older and text is None)
-    done = bool(committed) and committed[-1].receipt.done
+    is_done = bool(committed) and committed[-1].receipt.done
     notes = [
         *([f"{older} older ones are not shown (--limit)"] if older else []),
         *([uncommitted_in_words(not_run)] if not_run else []),
-        *([DONE] if done else []),
+        *([DONE] if is_done else []),
     ]
     lines = [
-        *render.ignored_lines([committed_window.receipt for committed_window in shown]),
+        *render.ignored_lines([committed_window.receipt for committed_window in shown_windows]),
         *map(Text, notes),
     ]
     table = (
-        render.window_table(shown)
-        if shown
+        render.window_table(shown_windows)
+        if shown_windows
         else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
     )
-    output.show(ShownWindows(spec.id, shown, older > 0, not_run, done), table, *lines)
+    output.show(ShownWindows(spec.id, shown_windows, older > 0, not_run, is_done), table, *lines)
 
 
 class ShownState(msgspec.Struct, frozen=True):
@@ -198,8 +198,8 @@ def show_due(output: Output, path: Path) -> None:
         order_note = (
             " Those behind the first one can only follow in order." if spec.in_order else ""
         )
-        few = first_few(shown.refused)
-        notes.append(f"A person decides about what was refused: {few}.{order_note}")
+        refused_keys = first_few(shown.refused)
+        notes.append(f"A person decides about what was refused: {refused_keys}.{order_note}")
     if older:
         notes.append(
             f"Not committed, and too old for a schedule: {counted(len(older), 'window')}, the first"

@@ -161,10 +161,12 @@ def _widest_guess(
     if not fitting:
         return TypeGuess(None, "no type takes all types of the union")
     widest = max(fitting, key=lambda guess: _width(guess.type))
-    more = dict.fromkeys(
+    omitted_in_others = dict.fromkeys(
         path for kind in reversed(guess_by_type) for path in passed_over(widest.type, example(kind))
     )
-    omitted_paths = tuple((path, "only some types of the union have it") for path in more)
+    omitted_paths = tuple(
+        (path, "only some types of the union have it") for path in omitted_in_others
+    )
     return replace(widest, omitted=widest.omitted + omitted_paths)
 
 

@@ -89,14 +89,14 @@ class SchemaTypes:
     """
 
     def __init__(self, opened: Callable[[Any], TypeGuess | Composite]) -> None:
-        self._opened, self._left = opened, MOST_TYPES
+        self._opened, self._remaining_types = opened, MOST_TYPES
 
     def of(self, kind: Any, around: tuple[str, ...] = ()) -> TypeGuess:
         """The column's type of a type. `around`: the names of the types that it lies in."""
-        self._left -= 1
+        self._remaining_types -= 1
         if len(around) > DEEPEST:
             return TypeGuess(None, f"it lies more than {DEEPEST} levels deep")
-        if self._left < 0:
+        if self._remaining_types < 0:
             reason = (
                 f"the schema has more than {MOST_TYPES:,} types, counted wherever they are used"
             )
@@ -106,8 +106,8 @@ class SchemaTypes:
             return opened_type
         if opened_type.name and opened_type.name in around:
             return TypeGuess(None, f"{opened_type.name} holds itself")
-        inside = around if opened_type.name is None else (*around, opened_type.name)
-        return opened_type.make([self.of(part, inside) for part in opened_type.parts])
+        inner_names = around if opened_type.name is None else (*around, opened_type.name)
+        return opened_type.make([self.of(part, inner_names) for part in opened_type.parts])
 
 
 def record(fields: Iterable[tuple[str, Any]], name: str = "") -> Composite:
@@ -259,10 +259,10 @@ def with_passed_over(
     """Adds what the documents have and no candidate has, as left out."""
     kind, reason_by_path = struct_type(candidates), omitted_fields(candidates)
     paths = dict.fromkeys(path for document in documents for path in passed_over(kind, document))
-    more = [
+    passed_over_candidates = [
         Candidate(path, TypeGuess(None, why), True) for path in paths if path not in reason_by_path
     ]
-    return [*candidates, *more]
+    return [*candidates, *passed_over_candidates]
 
 
 def decimal_of(digits: int, scale: int) -> pa.DataType | None:
@@ -324,11 +324,12 @@ def table_refusal(metadata: Mapping[str, str], *, delta: bool) -> Refuses:
         if candidate.name.casefold() in reserved_names:
             return "a metadata column of windrow has this name: rename that one under `metadata`"
         kind = candidate.guess.type or pa.null()
-        beyond = [*names_beyond_spark([pa.field(candidate.name, kind)])] if delta else []
+        refused_names = [*names_beyond_spark([pa.field(candidate.name, kind)])] if delta else []
         return (
-            f"Spark can't read a Delta table with the name {beyond[0]!a}: it holds a blank, or one"
+            f"Spark can't read a Delta table with the name {refused_names[0]!a}: it holds a"
+            " blank, or one"
             " of ,;{}()="
-            if beyond
+            if refused_names
             else ""
         )
 

@@ -188,45 +188,47 @@ def _choose_table(
     envelope: Envelope, topic: str, events: Sequence[Event], requested_table: str | None
 ) -> tuple[Sequence[Event], dict[str, Setting]]:
     """The events of one table, and the settings that choose it from those that may come."""
-    named = [
+    named_events = [
         (event, _names(envelope, event))
         for event in events
         if event.change(envelope) is not ChangeKind.OTHER
     ]
-    tables = Counter(".".join(names.values()) for _, names in named)
+    tables = Counter(".".join(names.values()) for _, names in named_events)
     if (requested_table is None and len(tables) > 1) or (
         requested_table is not None and requested_table not in tables
     ):
-        shown = ", ".join(
+        shown_tables = ", ".join(
             f"{name!a} ({count:,})" if name else f"a table without a name ({count:,})"
             for name, count in tables.most_common(10)
         )
         message = (
-            f"The topic holds rows of {counted(len(tables), 'table')}: {shown}"
+            f"The topic holds rows of {counted(len(tables), 'table')}: {shown_tables}"
             if requested_table is None
             else f"No sampled message holds a row of {requested_table!a}"
         )
-        message += f", but of {shown}" if requested_table is not None and shown else ""
+        message += (
+            f", but of {shown_tables}" if requested_table is not None and shown_tables else ""
+        )
         raise SpecError(
             message,
             "spec",
             "Nothing was written. A pipeline reads one of them: --table DATABASE.TABLE.",
         )
-    chosen = [
+    chosen_events = [
         (event, names)
-        for event, names in named
+        for event, names in named_events
         if requested_table in {None, ".".join(names.values())}
     ]
-    names = chosen[0][1] if chosen else {}
+    names = chosen_events[0][1] if chosen_events else {}
     if TABLE not in names or (
         envelope.names_topics and len(tables) == 1 and is_called_after(topic, names[TABLE])
     ):
-        return [event for event, _ in chosen], {}
+        return [event for event, _ in chosen_events], {}
     table = r"\.".join(re.escape(names[part]) for part in (SCHEMA, TABLE) if part in names)
     settings = {"table_include": Setting(table, _OTHERS)}
     if DATABASE in names:
         settings = {"database_include": Setting(re.escape(names[DATABASE]), _OTHERS), **settings}
-    return [event for event, _ in chosen], settings
+    return [event for event, _ in chosen_events], settings
 
 
 def _names(envelope: Envelope, event: Event) -> dict[str, str]:

@@ -59,9 +59,9 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
             " by hand (windrow init).",
         )
     if len(ways) > 1 and len(names) > 1:
-        shown = " and ".join(repr(delimiter) for delimiter in ways)
+        shown_delimiters = " and ".join(repr(delimiter) for delimiter in ways)
         raise SpecError(
-            f"The lines have {counted(len(names), 'field')} by {shown}",
+            f"The lines have {counted(len(names), 'field')} by {shown_delimiters}",
             "spec",
             "Nothing was written. Write the spec by hand (windrow init).",
         )

@@ -122,9 +122,9 @@ class _Schema:
         part, base = self.resolve(written, "")
         choices = [
             choice
-            for word in ("oneOf", "anyOf")
-            if isinstance(part.get(word), list)
-            for choice in part[word]
+            for keyword in ("oneOf", "anyOf")
+            if isinstance(part.get(keyword), list)
+            for choice in part[keyword]
         ]
         return "null" in _kinds(part) or any(
             "null" in _kinds(self.resolve(choice, base)[0]) for choice in choices
@@ -145,9 +145,9 @@ class _Schema:
 
     def _stated_type(self, unresolved: _Part) -> TypeGuess | Composite:
         part, base = self.resolve(unresolved.written, unresolved.base)
-        for word in ("oneOf", "anyOf", "allOf"):
-            if isinstance(part.get(word), list) and "type" not in part:
-                return self._one_of(word, part[word], base, unresolved.values)
+        for keyword in ("oneOf", "anyOf", "allOf"):
+            if isinstance(part.get(keyword), list) and "type" not in part:
+                return self._one_of(keyword, part[keyword], base, unresolved.values)
         others = [kind for kind in _kinds(part) if kind != "null"]
         if len(others) > 1:
             return EXACT_OR_TEXT.mixed(f"it has several types: {', '.join(others)}")
@@ -167,15 +167,15 @@ class _Schema:
         return TypeGuess(_PLAIN.get(kind), "" if kind in _PLAIN else problem)
 
     def _one_of(
-        self, word: str, choices: list[Any], base: str, values: Sequence[Any]
+        self, keyword: str, choices: list[Any], base: str, values: Sequence[Any]
     ) -> TypeGuess | Composite:
         """The type of the only schema that isn't null."""
         non_null_choices = [
             choice for choice in choices if _kinds(self.resolve(choice, base)[0]) != ["null"]
         ]
         if len(non_null_choices) != 1:
-            tried = STRICT if word == "allOf" else EXACT_OR_TEXT
-            return tried.mixed(f"{word} of {counted(len(non_null_choices), 'schema')}")
+            tried = STRICT if keyword == "allOf" else EXACT_OR_TEXT
+            return tried.mixed(f"{keyword} of {counted(len(non_null_choices), 'schema')}")
         return Composite([_Part(non_null_choices[0], base, values)], lambda guesses: guesses[0])
 
     def _object(

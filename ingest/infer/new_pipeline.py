@@ -267,8 +267,8 @@ def _notes(proposal: Proposal, request: PipelineRequest, messages: pa.Table) -> 
         yield _CHANGES
     names = dict.fromkeys(header["key"] for pair in pairs for header in pair["headers"] or ())
     if names:
-        shown = ", ".join(map(ascii, [*names][:_MOST_NOTED]))
-        yield f"the headers {shown} are in no column: decode.headers makes columns of them"
+        shown_names = ", ".join(map(ascii, [*names][:_MOST_NOTED]))
+        yield f"the headers {shown_names} are in no column: decode.headers makes columns of them"
     if request.registry is not None and not proposal.asks_registry:
         yield _UNUSED
 
@@ -373,11 +373,13 @@ def _try_files(schema: str, spec: str, registry: Registry | None, messages: pa.T
     refused = Counter(
         reason for decoded_batch in decoded for reason in decoded_batch.dead_reason.to_pylist()
     )
-    beyond = is_beyond_share(refused.total(), messages.num_rows, parsed_spec.limits.max_dead_ratio)
+    is_beyond = is_beyond_share(
+        refused.total(), messages.num_rows, parsed_spec.limits.max_dead_ratio
+    )
     rows = pa.Table.from_batches(
         [decoded_batch.rows for decoded_batch in decoded], columns.arrow_schema
     )
-    fit = not beyond and refused.total() < max(messages.num_rows, 1)
+    fit = not is_beyond and refused.total() < max(messages.num_rows, 1)
     return _Tried(rows, refused, fit, sum(decoded_batch.truncated for decoded_batch in decoded))
 
 

@@ -99,7 +99,9 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
     pairs = documents_of(messages)
     documents = [parsed for _, parsed in pairs]
     candidates = candidates_of(documents)
-    odd = any(word in message.value for message in messages for word in _WORDS if message.value)
+    has_non_numeric = any(
+        word in message.value for message in messages for word in _WORDS if message.value
+    )
     hints = []
     if all(parsed_document.keys() == {"schema", "payload"} for parsed_document in documents):
         hints.append(_CONNECT)
@@ -110,7 +112,7 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
     proposal = Proposal(
         tuple(candidates),
         f"guessed from {counted(len(documents), 'message')}",
-        {"format": Setting(format_), **(_NON_NUMERIC if odd else {})},
+        {"format": Setting(format_), **(_NON_NUMERIC if has_non_numeric else {})},
         tuple(hints),
     )
     return with_keys(proposal, [key for key, _ in pairs])
@@ -277,11 +279,13 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
             are too many; or one of CSV can't, whose fields are told by their order.
     """
     key = proposal.decode["key"].value["fields"] if "key" in proposal.decode else []
-    named = {*key, *proposal.primary_key}
+    named_fields = {*key, *proposal.primary_key}
     candidates = tuple(
         refuse_unusable(
             [
-                replace(c, guess=_TEMPLATE) if c.name in named and has_template(c.name) else c
+                replace(c, guess=_TEMPLATE)
+                if c.name in named_fields and has_template(c.name)
+                else c
                 for c in proposal.candidates
             ],
             refuses,
@@ -326,10 +330,10 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
     if key:
         setting = decode.pop("key")
         fields = [name for name in key if name not in reasons]
-        more = {} if lenient.isdisjoint(key) else {"coerce": "lenient"}
+        coerce_settings = {} if lenient.isdisjoint(key) else {"coerce": "lenient"}
         if fields:
             decode["key"] = msgspec.structs.replace(
-                setting, value={**setting.value, "fields": fields, **more}
+                setting, value={**setting.value, "fields": fields, **coerce_settings}
             )
         else:
             del decode["fields_include"]

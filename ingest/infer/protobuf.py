@@ -62,10 +62,13 @@ def protobuf_candidates(written: WriterSchema, path: Sequence[int]) -> list[Cand
 def candidates_of_type(kind: Any, comments: Mapping[str, str] = {}) -> list[Candidate]:
     """The fields of a message type's descriptor. `comments`: by their names."""
     types = SchemaTypes(_open_type)
-    around = (f"the message {kind.full_name}",)
+    outer_names = (f"the message {kind.full_name}",)
     return [
         Candidate(
-            field.name, types.of(field, around), _may_be_null(field), comments.get(field.name, "")
+            field.name,
+            types.of(field, outer_names),
+            _may_be_null(field),
+            comments.get(field.name, ""),
         )
         for field in kind.fields
     ]

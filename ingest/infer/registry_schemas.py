@@ -155,8 +155,12 @@ def _candidates(
     (subject,) = Subjects(part=part).of(topic)
     versions = registry.of_subject(subject, VERSIONS)
     if not versions:
-        named = registry.schema(framing.id) if framing.named else None
-        return named, [] if named is None else candidates_of_schema(named, messages, part), False
+        named_schema = registry.schema(framing.id) if framing.named else None
+        return (
+            named_schema,
+            [] if named_schema is None else candidates_of_schema(named_schema, messages, part),
+            False,
+        )
     newest, *older = versions
     known_ids = {schema.id for schema in versions}
     older += [

@@ -168,11 +168,11 @@ def tried(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:
             batch.column(name).take(decoded.dead_index).to_pylist()
             for name in ("topic", "partition", "offset")
         )
-        whys = (
+        reason_columns = (
             column.to_pylist()
             for column in (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
         )
-        for stage, reason, detail, *position in zip(*whys, *positions, strict=True):
+        for stage, reason, detail, *position in zip(*reason_columns, *positions, strict=True):
             kind = stage, reason, in_words(reason, detail)
             counts[kind] += 1
             first.setdefault(kind, (position[0], position[1], position[2]))
@@ -189,7 +189,7 @@ def refusals(
         by_stage[refusal.stage] += refusal.messages
     for refusal in refused:
         limited = ((dead, limits), (by_stage[refusal.stage], limits.of(refusal.stage)))
-        beyond = any(
+        is_beyond = any(
             is_beyond_share(count, sampled, limit.max_dead_ratio) for count, limit in limited
         )
         message = (
@@ -197,12 +197,12 @@ def refusals(
             f" {refusal.reason}:"
             f" {refusal.what}"
         )
-        where = f"first {refusal.topic}[{refusal.partition}]@{refusal.offset}"
+        first_position = f"first {refusal.topic}[{refusal.partition}]@{refusal.offset}"
         yield Finding(
-            "wrong" if beyond else "info",
+            "wrong" if is_beyond else "info",
             "messages",
-            f"{message}; {where}",
-            _FIX if beyond else "The limits allow so many.",
+            f"{message}; {first_position}",
+            _FIX if is_beyond else "The limits allow so many.",
         )
 
 
@@ -237,8 +237,10 @@ def _unread_keys(messages: pa.Table) -> Iterator[Finding]:
                 if key_value is not None and value.get(n) != key_value
             )
     if count_by_field:
-        shown = ", ".join(f"{name!a} ({n:,})" for name, n in count_by_field.most_common(_SHOWN))
-        message = f"Keys have what the values of their messages don't have: {shown}"
+        shown_fields = ", ".join(
+            f"{name!a} ({n:,})" for name, n in count_by_field.most_common(_SHOWN)
+        )
+        message = f"Keys have what the values of their messages don't have: {shown_fields}"
         yield Finding("info", "messages", message, "decode.key makes columns of them.")
 
 
@@ -358,11 +360,11 @@ def compared(
         ]
         paths = Counter(path for document_paths in parts for path in document_paths)
         if paths:
-            shown = ", ".join(f"{path!a} ({n:,})" for path, n in paths.most_common(_SHOWN))
+            shown_paths = ", ".join(f"{path!a} ({n:,})" for path, n in paths.most_common(_SHOWN))
             problem = (
                 f"doesn't keep all of {sum(map(bool, parts)):,} of {len(documents):,} documents"
             )
-            yield Finding("info", about, f"Column {column_name} {problem}: {shown}", _KEEPS)
+            yield Finding("info", about, f"Column {column_name} {problem}: {shown_paths}", _KEEPS)
         if column_name in wrong:
             yield Finding(
                 "wrong", about, f"A column can't come from {name}: {wrong[column_name]}", _FIX

@@ -165,7 +165,7 @@ def typed_candidates(rows: Sequence[Mapping[str, Any]], stated: Sequence[Any]) -
 
     So are those with a value that isn't of its type: `0000-00-00`, or zeros before a number.
     """
-    named = {
+    type_by_name = {
         name: kind
         for types in stated
         if isinstance(types, Mapping)
@@ -174,7 +174,7 @@ def typed_candidates(rows: Sequence[Mapping[str, Any]], stated: Sequence[Any]) -
     }
     values, candidates = by_key(rows), []
     for candidate in candidates_of(rows):
-        kind = named.get(candidate.name, "").strip().lower()
+        kind = type_by_name.get(candidate.name, "").strip().lower()
         present = [value for value in values[candidate.name] if value is not None]
         guess = _mysql_guess(kind, present)
         convert = converter(guess.type, reading=CANAL)

@@ -37,12 +37,14 @@ class Prometheus:
 
     def __init__(self, pipeline_id: str, place: str) -> None:
         self._pipeline, self._destination = pipeline_id, place.rstrip("/")
-        self._seen, self._merged = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
+        self._figures, self._merged = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
         self._rests_until = 0.0
 
     def see(self, figure: str, value: float, label: str = "") -> None:
-        previous_total = self._seen.get((figure, label), 0.0) if figure.endswith("_total") else 0.0
-        self._seen[figure, label] = previous_total + value
+        previous_total = (
+            self._figures.get((figure, label), 0.0) if figure.endswith("_total") else 0.0
+        )
+        self._figures[figure, label] = previous_total + value
 
     def report(self) -> None:
         if time.monotonic() < self._rests_until:
@@ -57,7 +59,7 @@ class Prometheus:
                 "setup",
                 "Windows go on. Check WINDROW_METRICS: an existing folder, or a Pushgateway's URL.",
             ) from None
-        self._seen, self._rests_until = {}, 0.0
+        self._figures, self._rests_until = {}, 0.0
 
     def _write(self) -> None:
         from urllib.request import urlopen
@@ -82,16 +84,16 @@ class Prometheus:
         """
         from prometheus_client.parser import text_string_to_metric_families
 
-        self._merged = dict(self._seen)
+        self._merged = dict(self._figures)
         with suppress(ValueError):
             for family in text_string_to_metric_families(text.decode()):
                 for name, labels, value, *_ in family.samples:
                     if name in FIGURES and labels.get("pipeline") == self._pipeline:
                         key = name, labels.get(FIGURES[name][1], "")
                         if name.endswith("_total") or all(
-                            name != seen_figure for seen_figure, _ in self._seen
+                            name != seen_figure for seen_figure, _ in self._figures
                         ):
-                            self._merged[key] = value + self._seen.get(key, 0.0)
+                            self._merged[key] = value + self._figures.get(key, 0.0)
 
     def collect(self) -> Iterator[Any]:
         """Returns the figures as Prometheus's client asks for them."""
