@@ -35,16 +35,16 @@ class Standalone:
     def call(self, method: str, path: str, body: object = None) -> Any:
         """What the API answers."""
         if not self._token:
-            with urllib.request.urlopen(f"{self.url}/auth/token", timeout=30) as found:
-                self._token = json.load(found)["access_token"]
+            with urllib.request.urlopen(f"{self.url}/auth/token", timeout=30) as token_response:
+                self._token = json.load(token_response)["access_token"]
         request = urllib.request.Request(
             f"{self.url}/api/v2/{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.load(response)
 
     def runs(self, dag: str) -> dict[str, dict[str, Any]]:
         """A DAG's runs by partition key."""

@@ -242,7 +242,7 @@ def committed_windows(
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", kafka)
     table = DeltaTable(spec.parent / "things").to_pyarrow_table(columns=["_window"])
     rows = Counter(table["_window"].to_pylist())
-    receipts = [one.receipt for one in read_receipts(open_pipeline(load_spec(spec)))]
+    receipts = [commit.receipt for commit in read_receipts(open_pipeline(load_spec(spec)))]
     assert empty or set(rows) == {receipt.window.key for receipt in receipts}
     return {
         receipt.window.key: (rows[receipt.window.key], receipt.generation) for receipt in receipts

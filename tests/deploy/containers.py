@@ -417,25 +417,25 @@ def _fill(container: Container) -> None:
         Path(container.path(folder)).mkdir(parents=True)
     for source, target in copied() if type(container) is Container else ():
         if target.startswith("/"):
-            host_file = Path(container.path(target)) / (
+            host_path = Path(container.path(target)) / (
                 Path(source).name if target.endswith("/") else ""
             )
-            host_file.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / source, host_file)
-            if host_file.suffix == ".yaml":
-                host_file.write_text(
+            host_path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / source, host_path)
+            if host_path.suffix == ".yaml":
+                host_path.write_text(
                     re.sub(
                         r"(?<=host: )(\S+)",
                         lambda host: container.word(host[1]),
-                        host_file.read_text(),
+                        host_path.read_text(),
                     )
                 )
-    for container_path, host_file in container.places.items():
-        if not host_file.is_file():
-            host_file.mkdir(parents=True, exist_ok=True)
+    for container_path, host_path in container.places.items():
+        if not host_path.is_file():
+            host_path.mkdir(parents=True, exist_ok=True)
         link = Path(container.path(container_path))
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(host_file)
+        link.symlink_to(host_path)
 
 
 def _share_paths(containers: Mapping[str, Container], folder: Path, project: Path) -> None:

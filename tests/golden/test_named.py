@@ -141,12 +141,14 @@ def test_commands(golden: Golden) -> None:
 
 
 def options_of(command: Any) -> Any:
-    own = [" ".join([*parameter.opts, *parameter.secondary_opts]) for parameter in command.params]
+    option_names = [
+        " ".join([*parameter.opts, *parameter.secondary_opts]) for parameter in command.params
+    ]
     below = getattr(command, "commands", {})
     return (
-        {"": own} | {name: options_of(subcommand) for name, subcommand in below.items()}
+        {"": option_names} | {name: options_of(subcommand) for name, subcommand in below.items()}
         if below
-        else own
+        else option_names
     )
 
 

@@ -214,8 +214,10 @@ def test_headers_of_dead_letters(golden: Golden) -> None:
         "timestamp_type": "CreateTime",
     }
     headers_by_stage = {
-        each: [[name, str(text)] for name, text in headers_of({**letter, "stage": each}, "W")]
-        for each in ("key", "header", "value", "schema", "rules")
+        stage_name: [
+            [name, str(text)] for name, text in headers_of({**letter, "stage": stage_name}, "W")
+        ]
+        for stage_name in ("key", "header", "value", "schema", "rules")
     }
     golden("told/dead_letter_headers.json", headers_by_stage)
 
