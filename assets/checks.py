@@ -280,8 +280,8 @@ def _describe_receipts(discrepancies: Sequence[str], window_count: int) -> str:
         return f"Dagster, the ledger and the table's receipts agree on {agreed}."
     more = f" (and {len(discrepancies) - 1} more)" if len(discrepancies) > 1 else ""
     return (
-        f"{discrepancies[0]}{more}. The table's receipts are right. What Dagster shows is corrected by"
-        " materializing the window again, which writes nothing; a ledger by `windrow doctor SPEC"
+        f"{discrepancies[0]}{more}. The table's receipts are right. What Dagster shows is corrected"
+        " by materializing the window again, which writes nothing; a ledger by `windrow doctor SPEC"
         " --rebuild-ledger`; for windows that the table lacks, or that don't tile, see `windrow"
         " verify SPEC`."
     )

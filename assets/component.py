@@ -184,8 +184,8 @@ def refuse_alike(specs: Iterable[PipelineSpec]) -> None:
                 f"have one {names[name]}"
                 if names[name] == other_names[name]
                 else (
-                    f"have the {names[name]} and the {other_names[name]}, which Dagster can't tell apart:"
-                    f" both are {name}"
+                    f"have the {names[name]} and the {other_names[name]}, which Dagster can't"
+                    f" tell apart: both are {name}"
                 )
             )
             keys = [
@@ -228,8 +228,8 @@ def refuse_two_clusters(specs: Iterable[PipelineSpec]) -> None:
             continue
         first, second = sorted(str(pipeline.folder / FILE) for pipeline in (spec, first_spec))
         raise SpecError(
-            f"{first} and {second} read from a cluster called {spec.source.cluster}, which is another"
-            " one in each of them, and Dagster has one resource of that name",
+            f"{first} and {second} read from a cluster called {spec.source.cluster}, which is"
+            " another one in each of them, and Dagster has one resource of that name",
             "spec",
             "Define the cluster in one windrow.yaml above both, or give the two clusters two"
             " names.",

@@ -36,7 +36,7 @@ def failure_of(subject: str, error: BaseException) -> WindowFailedError:
     """Makes a failure of an error.
 
     Args:
-        what: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
+        subject: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
         error: one of windrow's errors, or any other, which is a bug.
     """
     error = known(error)
@@ -111,7 +111,7 @@ def again_or_failure(
     apply that to a cancelled run, too, whose interrupted step would begin again and commit.
 
     Args:
-        what: as of `failure_of`.
+        subject: as of `failure_of`.
         error: as of `failure_of`.
         tries: the number of retries until now.
         dagster: the spec's section `dagster`, which says how many there are.

@@ -134,8 +134,8 @@ class OnCommitted(DeadReplayConfig):
             given_options.append(f"the job {context.run.job_name}")
         if given_options:
             raise SpecError(
-                f"A run without a partition commits what is waiting: {', '.join(given_options)} is for"
-                " partitions",
+                f"A run without a partition commits what is waiting: {', '.join(given_options)} is"
+                " for partitions",
                 "spec",
                 "Start a run of the partitions of these micro-batches, or leave it out.",
             )

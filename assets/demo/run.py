@@ -87,8 +87,8 @@ def _set_up(home: DemoHome, broker: EmbeddedBroker, orders: int, console: Consol
             change_count = produce_customers(broker.bootstrap, start, home.customers)
             message_count = produce_day(broker.bootstrap, start, orders, home.manifest)
         console.print(
-            f"Kafka on {broker.bootstrap}: shop.orders, 4 partitions, {message_count:,} messages from"
-            f" {start:%Y-%m-%d %H:%M} UTC on"
+            f"Kafka on {broker.bootstrap}: shop.orders, 4 partitions, {message_count:,} messages"
+            f" from {start:%Y-%m-%d %H:%M} UTC on"
         )
         console.print(
             f"and shop.customers, 4 partitions, {change_count:,} changes of a database's rows",

@@ -114,7 +114,7 @@ def test_micro_batches(kafka: str, tmp_path: Path, instance: dg.DagsterInstance)
 
 
 class Batched(Place):
-    """A place whose pipeline has micro-batches of at most 120 messages."""
+    """A setup whose pipeline has micro-batches of at most 120 messages."""
 
     def spec(self) -> PipelineSpec:
         """The spec, with another source if `over` has one, and no windows in time."""

@@ -222,7 +222,8 @@ def test_the_check_asks_where_windows_are_cut(
     replaced = msgspec.structs.replace(starting(offset=start.marks[0].offset + 1), generation=1)
     [gap] = gaps([first, replaced])
     assert gap.startswith(
-        f"{first.window.key} stops elsewhere than {second.window.key} starts: {start.marks[0].tp} at "
+        f"{first.window.key} stops elsewhere than {second.window.key} starts:"
+        f" {start.marks[0].tp} at "
     )
     monkeypatch.setattr(
         world.sink, "receipts", lambda: [Committed(r, None) for r in (first, replaced)]

@@ -137,7 +137,7 @@ def somebody(
         sink: what the spec says of the sink besides its place.
         decode: what it says of messages.
         log: these.
-        place: the sink's kind and place, if it isn't a Delta table beside the spec.
+        location: the sink's kind and place, if it isn't a Delta table beside the spec.
     """
     topic, values = create_topic(kafka, partitions=2), plain if decode == PLAIN else debezium
     puts = []

@@ -180,7 +180,7 @@ def _id(value: bytes | None) -> object:
 
 
 def verdict(setup: Place, produced: Mapping[TopicPartition, Mapping[int, object]]) -> Report:
-    """The checker's verdict over a place's table, dead letters and receipts;
+    """The checker's verdict over a setup's table, dead letters and receipts;
     `produced`: what the committed windows should hold.
     """
     pipeline = setup.pipeline()
@@ -202,5 +202,5 @@ def verdict(setup: Place, produced: Mapping[TopicPartition, Mapping[int, object]
 
 
 def version(setup: Place) -> int:
-    """The Delta version of the place's table."""
+    """The Delta version of the setup's table."""
     return DeltaTable(str(setup.folder / "things")).version()

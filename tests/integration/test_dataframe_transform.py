@@ -76,7 +76,7 @@ def make_setup(kafka: str, topic: str, tmp_path: Path) -> Any:
 
 @pytest.fixture
 def on_spark(spark: SparkSession) -> Any:
-    """The pipeline of a place, with tasks on the tests' session."""
+    """The pipeline of a setup, with tasks on the tests' session."""
     return lambda setup: assemble(setup.spec(), SparkEngine(lambda: spark.sparkContext))
 
 
@@ -85,7 +85,7 @@ def run_window(pipeline: Pipeline, setup: Place, n: int = 1) -> Result:
 
 
 def table(setup: Place) -> list[dict[str, Any]]:
-    """The rows of a place's table."""
+    """The rows of a setup's table."""
     rows: list[dict[str, Any]] = (
         DeltaTable(str(setup.folder / "things")).to_pyarrow_table().to_pylist()
     )

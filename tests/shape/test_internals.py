@@ -175,8 +175,8 @@ def test_the_name_is_there(library: str, version_seen: str, file: str, name: str
     module, _, path = name.partition(":")
     *owners, last = path.split(".")
     message = (
-        f"{library} {version(library)} has no {path} in {module} any more, which {library} {version_seen}"
-        f" had: {file} says what it is for"
+        f"{library} {version(library)} has no {path} in {module} any more, which {library}"
+        f" {version_seen} had: {file} says what it is for"
     )
     try:
         owner = reduce(getattr, owners, import_module(module))
