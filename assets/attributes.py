@@ -130,7 +130,7 @@ def assets_of_lookups(spec: PipelineSpec) -> dict[str, dg.AssetKey]:
     }
 
 
-def looked_up(spec: PipelineSpec) -> list[dg.AssetSpec]:
+def lookup_specs_of(spec: PipelineSpec) -> list[dg.AssetSpec]:
     """The asset between, for each lookup whose `from.asset` names one."""
     return [
         dg.AssetSpec(
@@ -153,5 +153,8 @@ def dependencies(spec: PipelineSpec) -> list[dg.AssetKey | dg.AssetDep]:
     all_partitions = dg.AllPartitionMapping()
     return [
         *upstream_keys(spec),
-        *(dg.AssetDep(asset.key, partition_mapping=all_partitions) for asset in looked_up(spec)),
+        *(
+            dg.AssetDep(asset.key, partition_mapping=all_partitions)
+            for asset in lookup_specs_of(spec)
+        ),
     ]

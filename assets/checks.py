@@ -18,11 +18,11 @@ from typing import Any
 import dagster as dg
 import msgspec
 
-from windrow.assets.completeness import Verdict, completeness, shortened
+from windrow.assets.completeness import Verdict, completeness, shorten
 from windrow.assets.dagster_internals import CheckedEvent
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.description import code
-from windrow.assets.failures import WindowFailedError, failing
+from windrow.assets.failures import WindowFailedError, raise_as_failure
 from windrow.assets.metadata import Value
 from windrow.assets.names import dead_letters_key, table_key
 from windrow.assets.partitions import partition_key
@@ -89,7 +89,7 @@ def log_checks(
     """
     list_uncommitted = cache(lambda: uncommitted_between(pipeline, NEWEST))
     for name in _names(pipeline.spec) if failing_step else [DEAD_LETTERS]:
-        with suppress(WindowFailedError), failing(name):
+        with suppress(WindowFailedError), raise_as_failure(name):
             checked_event = (
                 _newest_event(pipeline.spec, context.instance) if name == DEAD_LETTERS else None
             )
@@ -140,7 +140,7 @@ def _evaluation(
     """
     fails = name == "receipts"
     try:
-        with failing(f"The receipts of {spec.id}") if fails else nullcontext():
+        with raise_as_failure(f"The receipts of {spec.id}") if fails else nullcontext():
             pipeline = open_pipeline()
             passed, description, metadata = _CHECKS[name][1](pipeline, instance)
             uncommitted = list_uncommitted() if name in {"receipts", "completeness"} else []
@@ -152,7 +152,7 @@ def _evaluation(
         passed, description = False, f"{uncommitted_in_words(uncommitted)} {description}"
         metadata = {
             **metadata,
-            "uncommitted": shortened([stretch.range for stretch in uncommitted]),
+            "uncommitted": shorten([stretch.range for stretch in uncommitted]),
         }
     return dg.AssetCheckEvaluation(
         _asset_of(spec, name),
@@ -185,7 +185,7 @@ def _loss(pipeline: Pipeline) -> Verdict:
     )
     metadata: dict[str, Value] = {
         "skipped": lost_count,
-        "lost": dg.MetadataValue.text(shortened(lines)),
+        "lost": dg.MetadataValue.text(shorten(lines)),
     }
     return not lines, description, metadata
 
@@ -211,7 +211,7 @@ def _dead_letters(pipeline: Pipeline) -> Verdict:
     metadata: dict[str, Value] = {
         "dead_letters": count,
         "with_dead_letters": dg.MetadataValue.text(
-            shortened([partition_key(spec, r.window) for r in receipts_with_dead])
+            shorten([partition_key(spec, r.window) for r in receipts_with_dead])
         ),
         "dead_reasons": dg.MetadataValue.json(dict(reasons)),
     }
@@ -254,8 +254,8 @@ def _receipts(pipeline: Pipeline, instance: dg.DagsterInstance) -> Verdict:
             for window in recorded
             if window not in committed
         ),
-        *_differences("Dagster", newest, _shown(instance, spec, newest)),
-        *_differences("the ledger", newest, _by_window(copies)),
+        *_differences("Dagster", newest, _fetch_shown(instance, spec, newest)),
+        *_differences("the ledger", newest, _index_by_window(copies)),
         *gaps(newest),
     ]
     metadata: dict[str, Value] = {"wrong": "\n".join(discrepancies) or "nothing"}
@@ -287,11 +287,11 @@ def _describe_receipts(discrepancies: Sequence[str], window_count: int) -> str:
     )
 
 
-def _by_window(receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
+def _index_by_window(receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     return {r.window.key: ShownReceipt(r.digest, r.generation, r.attempt) for r in receipts}
 
 
-def _shown(
+def _fetch_shown(
     instance: dg.DagsterInstance, spec: PipelineSpec, receipts: Iterable[Receipt]
 ) -> dict[str, ShownReceipt]:
     """The receipts that Dagster shows, by window; those it doesn't know are missing.
@@ -322,7 +322,7 @@ def _differences(
     return [
         f"{key}: {who} has generation {copies[key].generation}, the table generation"
         f" {receipt.generation}"
-        for key, receipt in _by_window(receipts).items()
+        for key, receipt in _index_by_window(receipts).items()
         if key in copies and copies[key] != receipt
     ]
 

@@ -41,7 +41,7 @@ def column_schema(
         columns: the columns of the schema as it is now.
         metadata: the metadata columns, name -> column.
     """
-    declared = dict(zip(columns.described(), _declared(columns), strict=True))
+    declared = dict(zip(columns.described(), _declared_columns_of(columns), strict=True))
     read_columns = [
         declared.get(field) or dg.TableColumn(field[0], _type(field[1])) for field in read
     ]
@@ -57,12 +57,12 @@ def column_schema(
 def declared_schema(columns: Columns, metadata: Mapping[str, str]) -> dg.TableSchema:
     """The columns that the schema declares, with their constraints, and metadata columns."""
     return dg.TableSchema(
-        [*_declared(columns), *_columns_of_metadata(metadata)],
+        [*_declared_columns_of(columns), *_columns_of_metadata(metadata)],
         dg.TableConstraints(list(columns.constraints)),
     )
 
 
-def _declared(columns: Columns) -> list[dg.TableColumn]:
+def _declared_columns_of(columns: Columns) -> list[dg.TableColumn]:
     return [
         dg.TableColumn(
             c.name,

@@ -169,9 +169,9 @@ def completeness(pipeline: Pipeline) -> Verdict:
     ]
     metadata: dict[str, Value] = {
         "states": dg.MetadataValue.json({key: state.state for key, state in states.items()}),
-        "overdue": dg.MetadataValue.text(shortened(overdue)),
+        "overdue": dg.MetadataValue.text(shorten(overdue)),
         "late": dg.MetadataValue.json(late),
-        "holding": dg.MetadataValue.text(shortened([str(tp) for tp in report.holding])),
+        "holding": dg.MetadataValue.text(shorten([str(tp) for tp in report.holding])),
     }
     if report.watermark is not None:
         metadata["watermark"] = dg.MetadataValue.timestamp(report.watermark)
@@ -194,7 +194,7 @@ def completeness(pipeline: Pipeline) -> Verdict:
     return not too_late and not overdue, " ".join(words) or f"{well}.", metadata
 
 
-def shortened(lines: Sequence[str]) -> str:
+def shorten(lines: Sequence[str]) -> str:
     """The first lines, and the number of the rest."""
     more = [f"and {len(lines) - _MANY} more"] if len(lines) > _MANY else []
     return "\n".join([*lines[:_MANY], *more]) or "nothing"

@@ -27,7 +27,7 @@ def code(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def selected(selection: Selection) -> str:
+def describe_selection(selection: Selection) -> str:
     """The topics that are read."""
     if isinstance(selection, Pattern):
         return f"topics matching {code(selection.expression)}"
@@ -48,7 +48,7 @@ def table_description(spec: PipelineSpec) -> str:
         if spec.window.is_batch
         else f"one window at a time ({code(spec.window.grid)})"
     )
-    source_line = f"{selected(spec.source.selection())}: {mode}, exactly once"
+    source_line = f"{describe_selection(spec.source.selection())}: {mode}, exactly once"
     drains = "A run without a partition commits what is waiting." if spec.window.is_batch else ""
     events = "`windrow help dagster` explains what an event of this table says."
     return "\n\n".join(filter(None, [docstring, source_line, drains, events]))

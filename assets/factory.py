@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from windrow.assets.attributes import looked_up
+from windrow.assets.attributes import lookup_specs_of
 from windrow.assets.checks import table_checks
 from windrow.assets.dagster_internals import JobOfPipeline
 from windrow.assets.dead_letters import dead_letters_asset
@@ -101,7 +101,7 @@ def _definitions(spec: PipelineSpec, clock: Clock, get_asset_spec: AssetSpecs) -
     return dg.Definitions(
         assets=[
             *topic_assets(spec, clock),
-            *looked_up(spec),
+            *lookup_specs_of(spec),
             *dg.map_asset_specs(
                 lambda asset_spec: _check_same_asset(get_asset_spec(asset_spec), asset_spec),
                 [table, dead],
@@ -163,7 +163,7 @@ def _resources(spec: PipelineSpec) -> dict[str, Any]:
     """The resources of a spec, by their keys."""
     return {
         spark_key(spec): _spark(spec.dagster.spark),
-        kafka_key(spec): _of_cluster(spec.cluster.model_dump_json()),
+        kafka_key(spec): _resource_of_cluster(spec.cluster.model_dump_json()),
         ledger_key(spec): _hide(LedgerState(url=spec.state_url())),
         sink_key(spec): _hide(Table.of(spec)),
     }
@@ -184,7 +184,7 @@ def _spark(spark: SparkSpec) -> Any:
 
 
 @cache
-def _of_cluster(cluster: str) -> Any:
+def _resource_of_cluster(cluster: str) -> Any:
     """One resource object for all pipelines of a cluster.
 
     Dagster merges definitions only if they have the same object under a key.

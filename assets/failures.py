@@ -39,7 +39,7 @@ def failure_of(subject: str, error: BaseException) -> WindowFailedError:
         subject: what failed, as the beginning of a sentence: `Window 2026-01-05-00:00`.
         error: one of windrow's errors, or any other, which is a bug.
     """
-    error = known(error)
+    error = as_windrow_error(error)
     shown = shown_of(subject, error)
     parts: dict[str, str | int] = {
         "window": subject.removeprefix("Window "),
@@ -55,7 +55,7 @@ def failure_of(subject: str, error: BaseException) -> WindowFailedError:
 
 
 @contextmanager
-def failing(subject: str) -> Iterator[None]:
+def raise_as_failure(subject: str) -> Iterator[None]:
     """Raises errors of the block as failures, without a retry."""
     try:
         yield
@@ -70,10 +70,10 @@ def shown_of(subject: str, error: WindrowError) -> ErrorInfo:
         if isinstance(error, BugError)
         else None
     )
-    return ErrorInfo(f"{said_of(subject, error)}\n", [], type(error).__name__, cause=stack)
+    return ErrorInfo(f"{sentence_of(subject, error)}\n", [], type(error).__name__, cause=stack)
 
 
-def said_of(subject: str, error: WindrowError) -> str:
+def sentence_of(subject: str, error: WindrowError) -> str:
     """The sentence of an error behind what failed; a window has the name that Dagster gives it."""
     text = str(error)
     if subject.startswith("Window ") and text.startswith("Window "):
@@ -81,12 +81,12 @@ def said_of(subject: str, error: WindrowError) -> str:
     return f"{subject}: {text}"
 
 
-def known(error: BaseException) -> WindrowError:
+def as_windrow_error(error: BaseException) -> WindrowError:
     """Words an error that is none of windrow's: of a file or folder, or else a bug."""
     if isinstance(error, WindrowError):
         return error
-    if (of_place := error_of_place(error, "materialize it again")) is not None:
-        return of_place
+    if (place_error := error_of_place(error, "materialize it again")) is not None:
+        return place_error
     bug = BugError.of(error, "setup")
     bug.do = (
         "Report it with the stack trace. If the window has a receipt, what that says is true;"

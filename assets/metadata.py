@@ -136,8 +136,8 @@ def window_metadata(
         "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
     }
     entries |= (
-        _by_kind(receipt)
-        | _of_keyed_table(receipt)
+        _entries_of_kind(receipt)
+        | _entries_of_merge(receipt)
         | _optional(result)
         | _receipt_or_command(spec, receipt)
     )
@@ -181,14 +181,14 @@ def _choose_lines(lines: Sequence[T], matters: Callable[[T], tuple[int, int]]) -
     return [lines[index] for index in sorted(ranked[:SHOWN])]
 
 
-def _by_kind(receipt: Receipt) -> dict[str, Value]:
+def _entries_of_kind(receipt: Receipt) -> dict[str, Value]:
     """The entries of windows in time alone, or of micro-batches alone."""
     if isinstance(receipt.window.start, int):
         return {"batch": receipt.window.start}
     return {"late": receipt.counts.late, "early": receipt.counts.early}
 
 
-def _of_keyed_table(receipt: Receipt) -> dict[str, Value]:
+def _entries_of_merge(receipt: Receipt) -> dict[str, Value]:
     """The entries of a table with a primary key."""
     merged = receipt.merged
     if merged is None:

@@ -17,10 +17,10 @@ from windrow.assets.checks import log_checks
 from windrow.assets.names import batches_name, table_key
 from windrow.assets.reporting import (
     NEWEST,
-    errors_reported,
-    last_observed,
+    last_observations_of,
     progress_log,
     raise_if_cancelled,
+    report_errors,
     request_id,
     show,
     show_refused,
@@ -54,10 +54,10 @@ def drain(
     Shows committed batches before, of which Dagster has no event. `code_version` and
     `fresh_lookups`: as of `show` and of `Request`.
     """
-    spec, shown, topics = pipeline.spec, False, last_observed(context, pipeline.spec)
+    spec, shown, topics = pipeline.spec, False, last_observations_of(context, pipeline.spec)
     request = Request(request_id(context), fresh_lookups=fresh_lookups)
 
-    def refused(error: RefusedError) -> None:
+    def show_refusal(error: RefusedError) -> None:
         cut = number_cut(pipeline)
         newest = batch_at(spec.id, cut - 1) if cut else None
         if newest is not None and pipeline.sink.look(newest) is None:
@@ -68,7 +68,7 @@ def drain(
         context.instance.add_run_tags(context.run.run_id, refused_tag(spec, newest))
         log_checks(context, pipeline)
 
-    with errors_reported(context, spec, "A micro-batch", refused):
+    with report_errors(context, spec, "A micro-batch", show_refusal):
         cut = number_cut(pipeline)
         keep_newest(context.instance, spec, cut)
         waiting = run_batches(pipeline, request, progress_log(context))

@@ -24,7 +24,12 @@ from windrow.assets.dagster_internals import (
     input_tags,
 )
 from windrow.assets.dead_letters import dead_letters_event
-from windrow.assets.failures import WindowFailedError, again_or_failure, known, said_of
+from windrow.assets.failures import (
+    WindowFailedError,
+    again_or_failure,
+    as_windrow_error,
+    sentence_of,
+)
 from windrow.assets.metadata import Value, window_metadata
 from windrow.assets.names import upstream_keys
 from windrow.assets.topic import versions
@@ -83,7 +88,7 @@ def raise_if_cancelled(context: dg.AssetExecutionContext) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def last_observed(context: dg.AssetExecutionContext, spec: PipelineSpec) -> Observed:
+def last_observations_of(context: dg.AssetExecutionContext, spec: PipelineSpec) -> Observed:
     """The newest observations of the pipeline's topics: one query per topic, once a run."""
     observed: Observed = {}
     for key in upstream_keys(spec):
@@ -115,7 +120,7 @@ def show(
         context: the run's context.
         pipeline: the run's pipeline.
         result: the window's result.
-        observed: the result of `last_observed`; topics that are observed here are added.
+        observed: the result of `last_observations_of`; topics that are observed here are added.
         code_version: of the asset; a window that is only reported again keeps the one that
             Dagster knows it with.
         key: the window's partition.
@@ -215,7 +220,7 @@ def show_refused(
     for it again.
     """
     error.do = with_spec(error.do, spec.spec_file)
-    context.log.error("%s", said_of(f"Window {key}", error))
+    context.log.error("%s", sentence_of(f"Window {key}", error))
     for_data = isinstance(error, RefusedError) and not error.of_setting
     description = "Refused" if for_data else "Failed"
     metadata: dict[str, Value] = {
@@ -230,7 +235,7 @@ def show_refused(
 
 
 @contextmanager
-def errors_reported(
+def report_errors(
     context: dg.AssetExecutionContext,
     spec: PipelineSpec,
     subject: str,
@@ -257,7 +262,7 @@ def errors_reported(
     try:
         yield
     except mistakes() as raised:  # raised again, unknown ones as a bug
-        error = known(raised)
+        error = as_windrow_error(raised)
         error.do = with_spec(error.do, spec.spec_file)
         failure = again_or_failure(subject, error, context.retry_number, spec.dagster)
         if on_refused is not None and isinstance(error, RefusedError) and not error.of_setting:

@@ -56,7 +56,7 @@ START_TAG, END_TAG = "windrow/start", "windrow/end"
 """The tags of a run with the start and the end of its windows."""
 
 LEFT_TAG = "windrow/left"
-"""The tag of a run with the sentence about older windows (`left_words`)."""
+"""The tag of a run with the sentence about older windows (`remaining_words`)."""
 
 BATCH_REFUSED = (
     "The newest run refused a micro-batch, which blocks all later ones. See why, fix it and start a"
@@ -97,7 +97,7 @@ def _window_schedule(
         paused = paused_words(spec, context.resources)
         if paused:
             return dg.SkipReason(paused)
-        if _running(context.instance, job.name):
+        if _is_running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
         moment = context.scheduled_execution_time
         older, keys = (
@@ -105,7 +105,9 @@ def _window_schedule(
             for windows in closed_windows(spec, moment)
         )
         done = context.instance.get_materialized_partitions(table_key(spec))
-        remaining_text = left_words(len({*older.values()} - done), next(iter(keys.values()), ""))
+        remaining_text = remaining_words(
+            len({*older.values()} - done), next(iter(keys.values()), "")
+        )
         if remaining_text:
             context.log.warning("%s", remaining_text)
         waiting, refused = _due(spec, context.resources, keys, done)
@@ -136,7 +138,7 @@ def _batch_schedule(
         paused = paused_words(spec, context.resources)
         if paused:
             return dg.SkipReason(paused)
-        if _running(context.instance, job.name):
+        if _is_running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
         tags = _newest_tags(context.instance, job.name)
         if REFUSED_TAG in tags and not _is_green(context.instance, spec, tags[REFUSED_TAG]):
@@ -157,7 +159,7 @@ def topics_schedule_of(
 
     @dg.schedule(name=topics_name(spec), cron_schedule=OBSERVED, execution_timezone="UTC", job=job)
     def topics(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        if _running(context.instance, job.name):
+        if _is_running(context.instance, job.name):
             return dg.SkipReason("The previous observation is still going.")
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
@@ -195,7 +197,7 @@ def _is_waiting(context: dg.ScheduleEvaluationContext, spec: PipelineSpec) -> bo
     return newest >= 0 and label_text(newest) not in shown
 
 
-def left_words(count: int, oldest: str) -> str:
+def remaining_words(count: int, oldest: str) -> str:
     """A tick's sentence about the older windows that it leaves; empty if there are none."""
     if not count:
         return ""
@@ -229,7 +231,7 @@ def _request(
     return dg.RunRequest(run_key=f"{instant(moment)} {keys.start}", tags=tags)
 
 
-def _running(instance: dg.DagsterInstance, job: str) -> bool:
+def _is_running(instance: dg.DagsterInstance, job: str) -> bool:
     going = dg.RunsFilter(job_name=job, statuses=GOING)
     return bool(instance.get_run_records(going, limit=1))
 

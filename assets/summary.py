@@ -83,10 +83,10 @@ def _problems(receipt: Receipt) -> str:
     if receipt.partial and not counts.skipped:
         problems.insert(0, "**Messages may be lost**, see `partial`")
     nothing = f"No message was {'' if receipt.window.span is None else 'late, '}refused or lost"
-    return f"{'; '.join(problems) or nothing}.{_ignored(receipt)}"
+    return f"{'; '.join(problems) or nothing}.{_describe_ignored(receipt)}"
 
 
-def _ignored(receipt: Receipt) -> str:
+def _describe_ignored(receipt: Receipt) -> str:
     """Says how many messages have fields that no column is for."""
     messages = counted(receipt.counts.ignored, "message")
     return "".join(

@@ -13,8 +13,8 @@ import dagster as dg
 import msgspec
 
 from windrow.assets.dependencies import SYSTEM, Clock, ledger_of, source_of
-from windrow.assets.description import selected
-from windrow.assets.failures import failing
+from windrow.assets.description import describe_selection
+from windrow.assets.failures import raise_as_failure
 from windrow.assets.metadata import Value
 from windrow.assets.names import kafka_key, ledger_key, topic_key, upstream_keys
 from windrow.ingest.admin.lag import lag, tell_lag
@@ -56,12 +56,12 @@ def _observable(
     @dg.observable_source_asset(
         key=key,
         required_resource_keys={kafka_key(spec), ledger_key(spec)},
-        description=f"{title} {selected(selection)}",
+        description=f"{title} {describe_selection(selection)}",
         group_name=spec.dagster.group_name,
         tags={"dagster/kind/kafka": ""},
     )
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
-        with failing(f"{title} {selection_text(selection)}"):
+        with raise_as_failure(f"{title} {selection_text(selection)}"):
             source = source_of(spec, context.resources)
             snapshot = source.snapshot_offsets(topic)
         lag_entries = dict[str, Value]()

@@ -22,10 +22,10 @@ from windrow.assets.micro_batches import drain
 from windrow.assets.names import dead_replay_job_name
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.assets.reporting import (
-    errors_reported,
-    last_observed,
+    last_observations_of,
     progress_log,
     raise_if_cancelled,
+    report_errors,
     request_id,
     show,
     show_refused,
@@ -166,7 +166,7 @@ class OnCommitted(DeadReplayConfig):
             SpecError: the options conflict.
         """
         if self.replays_dead_letters(context, pipeline):
-            yield from replayed_dead_letters(context, pipeline, windows, self)
+            yield from replay_or_run_windows(context, pipeline, windows, self)
             return
         self.refuse_without()
         request = Request(
@@ -180,7 +180,7 @@ class OnCommitted(DeadReplayConfig):
         )
 
 
-def replayed_dead_letters(
+def replay_or_run_windows(
     context: dg.AssetExecutionContext,
     pipeline: Pipeline,
     windows: Sequence[Window],
@@ -249,7 +249,7 @@ def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         if spec.window.is_batch and not (
             context.has_partition_key or context.has_partition_key_range
         ):
-            with errors_reported(context, spec, "A micro-batch"):
+            with report_errors(context, spec, "A micro-batch"):
                 config.refuse_without_partitions(context, spec)
                 pipeline = open_pipeline()
             if drain(context, pipeline, version, fresh_lookups=config.fresh_lookups):
@@ -259,13 +259,13 @@ def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         keys = context.partition_keys
         first = min(keys)
         show_failure = partial(show_refused, context, spec)
-        with errors_reported(
+        with report_errors(
             context, spec, f"Window {first}", on_failed=partial(show_failure, first)
         ):
             windows = windows_of(spec, keys)
             pipeline = open_pipeline()
         context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
-        topics = last_observed(context, spec)
+        topics = last_observations_of(context, spec)
         results = config.results(context, pipeline, [window for _, window in windows])
         snapshot = with_broker_snapshot(pipeline)
         passed = dict[str, PassedOver]()
@@ -277,7 +277,7 @@ def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         for key, _ in windows:
             cancellable()
             subject, on_failed = f"Window {key}", partial(show_failure, key)
-            with errors_reported(context, spec, subject, partial(show_refusal, key), on_failed):
+            with report_errors(context, spec, subject, partial(show_refusal, key), on_failed):
                 result = next(results)
             if isinstance(result, PassedOver):
                 show_refused(context, spec, key, result.error)
@@ -287,7 +287,7 @@ def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
             show(context, pipeline if last else snapshot, result, topics, version, key, last=last)
         if passed:
             log_checks(context, pipeline)
-            with errors_reported(context, spec, f"Window {', '.join(passed)}"):
+            with report_errors(context, spec, f"Window {', '.join(passed)}"):
                 raise all_refused(list(passed.values()), len(windows))
         log_checks(context, pipeline, failing_step=False)
         yield events_logged()

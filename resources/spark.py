@@ -46,7 +46,7 @@ class Spark(LazyPySparkResource):
     _connected: ConnectedSpark | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def _refuse_both(self) -> Self:
         """Refuses settings that would have no effect."""
         if self.connect is not None and (self.spark_config or self.master != MASTER):
             raise ValueError(

@@ -172,9 +172,9 @@ def _spec(text: str, env: _Env) -> Mapping[str, Any] | None:
     if len(documents) > 1:
         raise ValueError(f"it has {len(documents)} documents; give each pipeline a file of its own")
     return {
-        "id": _filled(pipelines[0]["id"], env),
-        "window": _filled(pipelines[0]["window"], env),
-        "topic": _filled(pipelines[0]["source"].get("topic"), env),
+        "id": _fill_in(pipelines[0]["id"], env),
+        "window": _fill_in(pipelines[0]["window"], env),
+        "topic": _fill_in(pipelines[0]["source"].get("topic"), env),
     }
 
 
@@ -185,10 +185,10 @@ def _is_pipeline(document: Mapping[str, Any]) -> bool:
     return kind.startswith("windrow.") or {"id", "source", "window"} <= {*attributes}
 
 
-def _filled(value: Any, env: _Env) -> Any:
+def _fill_in(value: Any, env: _Env) -> Any:
     """A value with its templates filled in, as windrow does."""
     if isinstance(value, dict):
-        return {name: _filled(nested, env) for name, nested in value.items()}
+        return {name: _fill_in(nested, env) for name, nested in value.items()}
     if isinstance(value, str) and "{{" in value:
         try:
             return _TEMPLATES.from_string(value).render(env=env)

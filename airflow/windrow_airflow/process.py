@@ -84,7 +84,7 @@ class Process:
     def _follow(self, stderr: IO[str], say: Callable[[str], None]) -> None:
         with stderr as lines:
             for line in lines:
-                say(masked(line.rstrip(), self._added))
+                say(mask_secrets(line.rstrip(), self._added))
 
     @staticmethod
     def _wait(process: subprocess.Popen[str]) -> int:
@@ -126,7 +126,7 @@ def document_in(text: str, env: Mapping[str, str]) -> Mapping[str, Any]:
         document = json.loads(text)
         if isinstance(document, dict):
             if message := document.get("error", {}).get("message"):
-                document["error"]["message"] = masked(message, env)
+                document["error"]["message"] = mask_secrets(message, env)
             return document
     return {}
 
@@ -186,7 +186,7 @@ def variables(extra: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def masked(text: str, env: Mapping[str, str]) -> str:
+def mask_secrets(text: str, env: Mapping[str, str]) -> str:
     """The text without the values of variables that are secret by their names.
 
     Airflow's own masking doesn't reach each copy of a task's log, such as the one in the

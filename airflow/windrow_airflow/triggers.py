@@ -16,7 +16,7 @@ from windrow_airflow.process import (
     UNREACHABLE,
     WRONG_SPEC,
     document_in,
-    masked,
+    mask_secrets,
     unstartable,
     variables,
 )
@@ -79,6 +79,6 @@ class WindrowCompleteTrigger(BaseTrigger):
                 with suppress(ProcessLookupError):
                     process.kill()
         for line in log.decode(errors="replace").splitlines():
-            self.log.info("%s", masked(line, added))
+            self.log.info("%s", mask_secrets(line, added))
         document = document_in(out.decode(errors="replace"), added)
         return process.returncode or 0, document.get("error", {})

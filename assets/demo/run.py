@@ -110,7 +110,7 @@ def _ingest(
 
     Also if they are committed already, which shows that nothing is written twice.
     """
-    committed_before = [_committed(spec) for spec in specs]
+    committed_before = [_read_committed(spec) for spec in specs]
     keys = day_keys(specs[0], home.start())
     with aside(home.log), console.status(f"Running {len(keys)} windows ..."):
         for spec, partitions in zip(specs, (keys, ()), strict=False):
@@ -118,7 +118,7 @@ def _ingest(
             if not result.success:
                 say_failure(console, result, home.log)
                 return False
-    if all(committed_before) and committed_before == [_committed(spec) for spec in specs]:
+    if all(committed_before) and committed_before == [_read_committed(spec) for spec in specs]:
         console.print("[green]Every window is committed already; nothing was written.[/green]")
     return True
 
@@ -132,9 +132,9 @@ def report(home: DemoHome, specs: list[PipelineSpec], console: Console) -> bool:
         SpecError: there is nothing to check yet.
     """
     orders, *customers = specs
-    if not home.is_set_up() or not all(_committed(spec) for spec in specs):
+    if not home.is_set_up() or not all(_read_committed(spec) for spec in specs):
         raise SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
-    for committed in _committed(orders):
+    for committed in _read_committed(orders):
         console.print(Result(committed, recovered=False).describe())
     verdict = _check_orders(home, orders)
     where = WHERE.get(orders.sink.kind, "table")
@@ -173,13 +173,13 @@ def report(home: DemoHome, specs: list[PipelineSpec], console: Console) -> bool:
 
 def _check_orders(home: DemoHome, spec: PipelineSpec) -> Verdict:
     """Compares the table of orders with the produced messages."""
-    receipts = [committed.receipt for committed in _committed(spec)]
+    receipts = [committed.receipt for committed in _read_committed(spec)]
     dead_letters = open_table(spec)[1]
     dead = [dead_letters.read(r.window, r.attempt) for r in receipts]
     return check(home.manifest, rows_of(spec), dead, receipts)
 
 
-def _committed(spec: PipelineSpec) -> list[Committed]:
+def _read_committed(spec: PipelineSpec) -> list[Committed]:
     return sorted(open_table(spec)[0].receipts(), key=lambda committed: committed.receipt.window)
 
 
@@ -305,7 +305,7 @@ class Folded(msgspec.Struct, frozen=True):
     mistakes: tuple[str, ...]
 
 
-def folded(changes: pl.DataFrame) -> pl.DataFrame:
+def fold(changes: pl.DataFrame) -> pl.DataFrame:
     """Each customer's last row; customers whose last change is a deletion have none."""
     last = changes.sort("partition", "offset").group_by("customer", maintain_order=True).last()
     return last.filter(~pl.col("gone")).select(CUSTOMER)
@@ -327,7 +327,7 @@ def check_customers(manifest: Path, rows: pa.Table) -> Folded:
     """
     changes = pl.read_parquet(manifest)
     expected, actual = (
-        folded(changes),
+        fold(changes),
         cast("pl.DataFrame", pl.from_arrow(rows.select(list(CUSTOMER)))),
     )
     mistakes = [

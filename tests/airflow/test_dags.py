@@ -17,9 +17,9 @@ from tests.airflow.world import (
     SECRET,
     TEN,
     calls,
-    committed,
+    commit_reply,
     environment,
-    failed,
+    failure_reply,
     install,
     pipeline,
     write_page,
@@ -65,7 +65,7 @@ class Ran:
         self.spec["batches"] = pipeline(
             home,
             "batches",
-            committed(7, 8),
+            commit_reply(7, 8),
             {"document": {"pipeline": "shop", "windows": []}},
             window="{grid: batch, every: '*/5 * * * *'}",
         )
@@ -105,19 +105,24 @@ class Ran:
 
 ANSWERS: dict[str, list[Any]] = {
     "orders": [
-        {**committed(NINE), "says": ["Reading window", "bootstrap {KAFKA_BOOTSTRAP_SERVERS}"]}
+        {**commit_reply(NINE), "says": ["Reading window", "bootstrap {KAFKA_BOOTSTRAP_SERVERS}"]}
     ],
-    "refused": [failed(1)],
-    "wrong": [failed(2)],
-    "away": [failed(3), failed(3), committed(NINE)],
-    "killed": [{**failed(130), "killed": True}, failed(130), committed(NINE)],
-    "early": [failed(4, until="2026-01-05T10:05:00Z"), committed(NINE)],
-    "replaced": [committed(NINE)],
-    "mixed": [{**failed(1), "document": committed(NINE, TEN)["document"] | failed(1)["document"]}],
-    "open": [failed(4)],
-    "hours": [committed(NINE, TEN)],
-    "complete": [failed(4), failed(3), {"document": {}}],
-    "lost": [failed(4), failed(1, message=f"It is {SECRET}.")],
+    "refused": [failure_reply(1)],
+    "wrong": [failure_reply(2)],
+    "away": [failure_reply(3), failure_reply(3), commit_reply(NINE)],
+    "killed": [{**failure_reply(130), "killed": True}, failure_reply(130), commit_reply(NINE)],
+    "early": [failure_reply(4, until="2026-01-05T10:05:00Z"), commit_reply(NINE)],
+    "replaced": [commit_reply(NINE)],
+    "mixed": [
+        {
+            **failure_reply(1),
+            "document": commit_reply(NINE, TEN)["document"] | failure_reply(1)["document"],
+        }
+    ],
+    "open": [failure_reply(4)],
+    "hours": [commit_reply(NINE, TEN)],
+    "complete": [failure_reply(4), failure_reply(3), {"document": {}}],
+    "lost": [failure_reply(4), failure_reply(1, message=f"It is {SECRET}.")],
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.airflow.world import NINE, SECRET, STUB, calls, committed, failed, pipeline
+from tests.airflow.world import NINE, SECRET, STUB, calls, commit_reply, failure_reply, pipeline
 from windrow_airflow.process import Ended, Process, document_in, keys, summary, variables
 
 
@@ -26,7 +26,7 @@ def test_log_and_document(tmp_path: Path) -> None:
     what the environment has is on no command line.
     """
     log_lines = list[str]()
-    spec = pipeline(tmp_path, "shop", {**committed(NINE, 7), "says": ["one {KAFKA_X}", "two"]})
+    spec = pipeline(tmp_path, "shop", {**commit_reply(NINE, 7), "says": ["one {KAFKA_X}", "two"]})
     ended = process(spec, KAFKA_X="secret").run(log_lines.append)
     assert (ended.code, log_lines) == (0, ["one secret", "two"])
     assert keys(ended.document) == [NINE, "batch-000000007"]
@@ -46,7 +46,7 @@ def test_log_and_document(tmp_path: Path) -> None:
 
 def test_secrets_are_masked(tmp_path: Path) -> None:
     """What variables with secrets hold is in no line of the log, and not in the error."""
-    failed_reply = failed(1)
+    failed_reply = failure_reply(1)
     failed_reply["document"]["error"]["message"] = f"It is {SECRET}."
     log_lines = list[str]()
     spec = pipeline(tmp_path, "shop", {**failed_reply, "says": ["with {KAFKA_SASL_PASSWORD}"]})
@@ -60,7 +60,7 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("secret", ["123456", "receipt", "2026-", "windows"])
 def test_a_secret_within_the_document_changes_nothing(tmp_path: Path, secret: str) -> None:
     """A secret may occur in numbers, names and instants of the document, which is read as it is."""
-    reply = committed(NINE)
+    reply = commit_reply(NINE)
     reply["document"]["windows"][0]["committed"]["receipt"]["counts"]["rows"] = 123456
     ended = process(pipeline(tmp_path, "shop", reply), KAFKA_SASL_PASSWORD=secret).run(print)
     assert (keys(ended.document), summary(ended.document)["rows"]) == ([NINE], 123456)
@@ -69,7 +69,7 @@ def test_a_secret_within_the_document_changes_nothing(tmp_path: Path, secret: st
 def test_a_secret_within_another_is_masked_with_it(tmp_path: Path) -> None:
     """Of two secrets that begin alike the longer one leaves no rest."""
     log_lines = list[str]()
-    spec = pipeline(tmp_path, "shop", {**committed(NINE), "says": ["{KAFKA_SASL_PASSWORD}."]})
+    spec = pipeline(tmp_path, "shop", {**commit_reply(NINE), "says": ["{KAFKA_SASL_PASSWORD}."]})
     process(spec, KAFKA_A_TOKEN=SECRET[:9], KAFKA_SASL_PASSWORD=SECRET).run(log_lines.append)
     assert log_lines == ["***."]
 
@@ -77,7 +77,7 @@ def test_a_secret_within_another_is_masked_with_it(tmp_path: Path) -> None:
 def test_each_count_has_its_name() -> None:
     """What was read, lost or late is told under its own name."""
     counts = {"read": 1, "rows": 2, "dead": 3, "skipped": 4, "late": 5}
-    document = committed(NINE)["document"]
+    document = commit_reply(NINE)["document"]
     document["windows"][0]["committed"]["receipt"]["counts"] = counts
     names = ("messages", "rows", "dead_letters", "skipped", "late")
     assert [summary(document)[name] for name in names] == [1, 2, 3, 4, 5]
@@ -89,14 +89,14 @@ def test_what_is_added_comes_before_what_is_set(
     """A connection's properties win over variables of the worker."""
     monkeypatch.setenv("KAFKA_X", "of the worker")
     log_lines = list[str]()
-    spec = pipeline(tmp_path, "shop", {**committed(NINE), "says": ["{KAFKA_X}"]})
+    spec = pipeline(tmp_path, "shop", {**commit_reply(NINE), "says": ["{KAFKA_X}"]})
     process(spec, KAFKA_X="of the connection").run(log_lines.append)
     assert log_lines == ["of the connection"]
 
 
 def test_failures_in_words(tmp_path: Path) -> None:
     """The sentence of windrow's error is passed on; of a bug, which has none, its kind."""
-    ended = process(pipeline(tmp_path, "shop", failed(1))).run(print)
+    ended = process(pipeline(tmp_path, "shop", failure_reply(1))).run(print)
     assert ended.message == "windrow ended with exit code 1: It is 1. Do this."
     assert Ended(70, {"error": {"kind": "KeyError"}}).message.endswith("exit code 70: KeyError")
     assert Ended(-9, {}).message == "windrow ended with exit code -9: the log says why"

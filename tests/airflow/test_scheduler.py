@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.airflow.standalone import Standalone, standalone, until
-from tests.airflow.world import SECRET, STUB, committed, pipeline
+from tests.airflow.world import SECRET, STUB, commit_reply, pipeline
 from tests.kafka.produce import OpenTransaction, Put, create_topic, produce
 from windrow import load_spec, open_pipeline, read_receipts
 from windrow.ingest.model.boundary import instant
@@ -66,7 +66,7 @@ def key(n: int) -> str:
     return instant(START + timedelta(hours=n))
 
 
-def at_work(spec: Path, run_id: str = "") -> list[psutil.Process]:
+def running_processes_of(spec: Path, run_id: str = "") -> list[psutil.Process]:
     """The processes of `windrow run` for a pipeline that are half-way."""
     processes = []
     for process in psutil.process_iter(["cmdline", "create_time"]):
@@ -96,7 +96,7 @@ def airflow_pipeline(
     spec.write_text(SPEC.replace("TOPIC", topic))
     shutil.copy(HERE.parent / "integration" / "things.py", spec.parent)
     log_lines = ["Reading", "the password is {KAFKA_SASL_PASSWORD}"]
-    pipeline(home, "leaky", {**committed(key(0)), "says": log_lines})
+    pipeline(home, "leaky", {**commit_reply(key(0)), "says": log_lines})
     words = {
         "pipelines": home / "pipelines",
         "windrow": WINDROW,
@@ -200,15 +200,15 @@ def test_a_backfill_is_exactly_once(
         airflow.call("POST", "backfills", body)
 
         until(lambda: "success" in states(airflow).values(), "the first window")
-        [killed, *_] = until(lambda: at_work(spec), "a process to kill")
+        [killed, *_] = until(lambda: running_processes_of(spec), "a process to kill")
         killed.kill()
 
         # the last window waits for the open transaction: its run is cancelled meanwhile
         until(lambda: list(states(airflow).values()).count("success") == 23, "23 windows", 900)
         run_id = airflow.runs("things")[key(23)]["dag_run_id"]
-        until(lambda: at_work(spec, run_id), "the last window's process")
+        until(lambda: running_processes_of(spec, run_id), "the last window's process")
         airflow.call("PATCH", f"dags/things/dagRuns/{run_id}", {"state": "failed"})
-        until(lambda: not at_work(spec, run_id), "its end", 120)
+        until(lambda: not running_processes_of(spec, run_id), "its end", 120)
         assert len(committed_windows(spec, kafka, monkeypatch)) == 23
         open_transaction.commit()
         airflow.call("POST", f"dags/things/dagRuns/{run_id}/clear", {"dry_run": False})

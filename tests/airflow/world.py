@@ -67,7 +67,7 @@ def calls(spec: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in noted.read_text().splitlines()] if noted.exists() else []
 
 
-def committed(*starts: str | int) -> dict[str, Any]:
+def commit_reply(*starts: str | int) -> dict[str, Any]:
     """An answer: these windows are committed."""
     counts = {"read": 11, "rows": 10, "dead": 1, "skipped": 0, "late": 0}
     receipts = [
@@ -81,7 +81,7 @@ def committed(*starts: str | int) -> dict[str, Any]:
     return {"document": {"pipeline": "shop", "windows": windows}}
 
 
-def failed(code: int, **more: Any) -> dict[str, Any]:
+def failure_reply(code: int, **more: Any) -> dict[str, Any]:
     """An answer: windrow ends with this exit code."""
     return {"code": code, "document": {"error": {"message": f"It is {code}. Do this.", **more}}}
 

@@ -97,7 +97,7 @@ def test_the_asset_of_the_dead_letters(torn: World, tmp_path: Path) -> None:
     dead = dg.AssetKey(["things_dead"])
     check = dg.AssetCheckKey(dead, "dead_letters")
 
-    def shown(n: int) -> dict[str, Any]:
+    def metadata_of(n: int) -> dict[str, Any]:
         records_filter = dg.AssetRecordsFilter(dead, asset_partitions=[torn.key(n)])
         [record] = torn.instance.fetch_materializations(records_filter, limit=1).records
         assert record.asset_materialization is not None
@@ -113,7 +113,7 @@ def test_the_asset_of_the_dead_letters(torn: World, tmp_path: Path) -> None:
         return evaluation
 
     assert torn.instance.get_materialized_partitions(dead) == {torn.key(0), torn.key(1)}
-    assert shown(0) == {
+    assert metadata_of(0) == {
         "dead_letters": 2,
         "dead_ratio": 0.032258,
         "dead_reasons": {"not_json": 1, "wrong_type": 1},
@@ -135,10 +135,13 @@ def test_the_asset_of_the_dead_letters(torn: World, tmp_path: Path) -> None:
     loosen(torn)
     assert replay_dead_letters(torn, 0, 1).success
     for n in (0, 1):
-        assert (shown(n)["dead_reasons"], shown(n)["generation"]) == ({"not_json": 1}, 1)
+        assert (metadata_of(n)["dead_reasons"], metadata_of(n)["generation"]) == (
+            {"not_json": 1},
+            1,
+        )
     (tmp_path / "fix.py").write_text(EDIT)
     assert replay_dead_letters(torn, 0, 1, edit=str(tmp_path / "fix.py")).success
-    assert [shown(n)["dead_letters"] for n in (0, 1)] == [0, 0]
+    assert [metadata_of(n)["dead_letters"] for n in (0, 1)] == [0, 0]
     assert verdict().passed
     job = dg.define_asset_job("alone", dg.AssetSelection.checks(check))
     check_job = dg.Definitions.merge(torn.defs, dg.Definitions(jobs=[job])).resolve_job_def("alone")
@@ -195,7 +198,7 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
     assert world.run(0).success
     loosen(world)
     result = replay_dead_letters(world, 0, 2)
-    assert world.green() == {world.key(0), world.key(2)}
+    assert world.green_keys() == {world.key(0), world.key(2)}
     assert world.receipt_of(0).counts.dead == 0
     assert f"Window {world.key(1)}: 1 of 3 windows refused: 2026-01-05T01:00:00Z" in failure_of(
         result

@@ -431,7 +431,9 @@ def test_topic_is_observable(world: World) -> None:
     messages don't make it another one.
     """
     observations, key = [], topic_key(TOPIC)
-    observed = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
+    observed = dg.Definitions(
+        topic_assets(world.spec), resources=world.topic_resources(MemorySource)
+    )
     job = observed.resolve_implicit_global_asset_job_def()
     for hours in (2, 1):
         world.fill(hours, first=len(observations) * 2)

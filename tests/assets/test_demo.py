@@ -175,11 +175,11 @@ def test_airflow_beside_it(first: subprocess.CompletedProcess[str], home: Path) 
             port = next(match[1] for line in lines if (match := re.search(r"1:(\d+)/dags", line)))
             airflow = Standalone(home, int(port))
 
-            def green() -> bool:
+            def is_green() -> bool:
                 runs = airflow.runs("orders").values()
                 return sum(run["state"] == "success" for run in runs) >= 24
 
-            until(green, "24 green windows", 600)
+            until(is_green, "24 green windows", 600)
             started = psutil.Process(process.pid).children(recursive=True)
         finally:
             process.terminate()

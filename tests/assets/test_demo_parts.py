@@ -78,7 +78,7 @@ def test_some_orders_are_late(messages: list[OrderMessage]) -> None:
     assert min(stamps) >= int(START.timestamp() * 1000)
 
 
-def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
+def decode(values: list[bytes | None]) -> tuple[int, list[str]]:
     """Returns how many of these became rows, and why the others did not."""
     same = {
         "topic": "t",
@@ -101,14 +101,14 @@ def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
 def test_each_poison_message_is_refused_by_itself() -> None:
     """Every one of the 25 is a dead letter, and the good order between them is not."""
     good = next(m.value for m in day(START, 480) if m.kind == "order")
-    rows, reasons = decoded([good, *(value for _, value in POISON), good])
+    rows, reasons = decode([good, *(value for _, value in POISON), good])
     assert (rows, len(reasons)) == (2, 25)
 
 
 def test_every_order_is_a_row(messages: list[OrderMessage]) -> None:
     """The schema takes every order that the day makes up."""
     orders = [m.value for m in messages if m.kind == "order"]
-    assert decoded(orders) == (len(orders), [])
+    assert decode(orders) == (len(orders), [])
 
 
 HOUR = window(0)
@@ -177,25 +177,27 @@ def test_every_kind_of_sink_has_its_demo() -> None:
 
 
 @pytest.fixture(scope="module")
-def changed() -> list[CustomerMessage]:
+def customer_changes() -> list[CustomerMessage]:
     return list(changes(START))
 
 
-def test_the_changes_are_of_every_kind(changed: list[CustomerMessage]) -> None:
+def test_the_changes_are_of_every_kind(customer_changes: list[CustomerMessage]) -> None:
     """A snapshot, then inserts, updates, deletions with their tombstones; each customer
     in one partition; the same each time.
     """
-    ops = Counter(None if m.value is None else json.loads(m.value)["op"] for m in changed)
+    ops = Counter(None if m.value is None else json.loads(m.value)["op"] for m in customer_changes)
     assert ops["r"] == THERE_BEFORE
     assert min(ops["c"], ops["u"], ops["d"]) > CHANGES // 20
     assert ops[None] == ops["d"]
-    assert len({(m.customer, m.partition) for m in changed}) == len({m.customer for m in changed})
-    assert {m.partition for m in changed} == set(range(PARTITIONS))
-    assert list(changes(START)) == changed
+    assert len({(m.customer, m.partition) for m in customer_changes}) == len(
+        {m.customer for m in customer_changes}
+    )
+    assert {m.partition for m in customer_changes} == set(range(PARTITIONS))
+    assert list(changes(START)) == customer_changes
 
 
 def test_the_table_of_customers_is_their_fold(
-    changed: list[CustomerMessage], tmp_path: Path
+    customer_changes: list[CustomerMessage], tmp_path: Path
 ) -> None:
     """What the pipeline's decoder makes of all changes leaves, one after the other,
     just what the check expects; no message is refused.
@@ -203,11 +205,11 @@ def test_the_table_of_customers_is_their_fold(
     spec = load_spec(CUSTOMERS)
     assert spec.sink.key is not None
     decoded_batch = make_decoder(spec.decode, spec.folder, spec.sink.key.deletes).open()(
-        valued([m.value for m in changed])
+        valued([m.value for m in customer_changes])
     )
     assert (len(decoded_batch.dead_index), decoded_batch.dropped) == (
         0,
-        sum(m.value is None for m in changed),
+        sum(m.value is None for m in customer_changes),
     )
     assert decoded_batch.deletes is not None
     table: dict[str, dict[str, object]] = {}
@@ -229,13 +231,13 @@ def test_the_table_of_customers_is_their_fold(
         table.pop(row["customer"], None)
         table.update({row["customer"]: row} if is_upsert else {})
     manifest = tmp_path / "customers.parquet"
-    write_customers(manifest, changed, list(range(len(changed))))
+    write_customers(manifest, customer_changes, list(range(len(customer_changes))))
     rows = pa.Table.from_pylist(list(table.values()), schema=decoded_batch.rows.schema).select(
         CUSTOMER
     )
     verdict = check_customers(manifest, rows)
     assert (verdict.changes, verdict.customers, verdict.mistakes) == (
-        len(changed),
+        len(customer_changes),
         rows.num_rows,
         (),
     )

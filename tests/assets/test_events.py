@@ -31,7 +31,7 @@ def events(world: World) -> list[dg.AssetMaterialization]:
 
 def observe(world: World) -> str:
     """Observe the topic; which version of it was seen."""
-    defs = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
+    defs = dg.Definitions(topic_assets(world.spec), resources=world.topic_resources(MemorySource))
     job = defs.resolve_implicit_global_asset_job_def()
     [event] = job.execute_in_process(instance=world.instance).get_asset_observation_events()
     return str(event.asset_observation_data.asset_observation.data_version)
@@ -60,7 +60,7 @@ def test_each_batch_of_a_run_has_one_event(tmp_path: Path, instance: dg.DagsterI
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 20})
     world.fill(1)
     assert world.batches().success
-    assert [s["batch"] for s in world.shown()] == [0, 1, 2]
+    assert [s["batch"] for s in world.plain_events()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("last", [0, 2])

@@ -26,7 +26,7 @@ def checks(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluati
     return {e.check_name: e for e in result.get_asset_check_evaluations()}
 
 
-def shown(evaluation: dg.AssetCheckEvaluation) -> dict[str, Any]:
+def entries_of(evaluation: dg.AssetCheckEvaluation) -> dict[str, Any]:
     return {name: value.value for name, value in evaluation.metadata.items()}
 
 
@@ -44,7 +44,7 @@ def test_loss_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     evaluation = checks(result)["loss"]
     assert not evaluation.passed
     assert evaluation.severity == dg.AssetCheckSeverity.WARN
-    assert "2026-01-05-00:00: shop.things[0]" in shown(evaluation)["lost"]
+    assert "2026-01-05-00:00: shop.things[0]" in entries_of(evaluation)["lost"]
     description = str(evaluation.description)
     assert "Of the newest window, messages perhaps lost; first: 2026-01-05-00:00: " in description
     world.now += timedelta(days=8)
@@ -76,7 +76,7 @@ def test_completeness_of_a_window(world: World) -> None:
     assert "2026-01-05-00:00: 1 message of its hours came in later windows. Nothing is lost" in str(
         evaluation.description
     )
-    assert shown(evaluation)["states"] == {
+    assert entries_of(evaluation)["states"] == {
         "2026-01-05-00:00": "late",
         "2026-01-05-01:00": "complete",
     }
@@ -105,7 +105,7 @@ def test_few_late_messages_are_no_warning(tmp_path: Path, instance: dg.DagsterIn
         assert (
             "more than `window.completeness.tolerance`, 0.0163" in evaluation.description
         ) != passes
-        assert shown(evaluation)["states"]["2026-01-05-00:00"] == "late"
+        assert entries_of(evaluation)["states"]["2026-01-05-00:00"] == "late"
 
 
 def test_who_holds_the_watermark_back(world: World) -> None:
@@ -123,8 +123,8 @@ def test_who_holds_the_watermark_back(world: World) -> None:
     world.now = hour(1, 30)
     evaluation = checks(world.run(0))["completeness"]
     assert not evaluation.passed
-    assert shown(evaluation)["holding"] == "shop.things[1]"
-    assert shown(evaluation)["overdue"] == "2026-01-05-00:00"
+    assert entries_of(evaluation)["holding"] == "shop.things[1]"
+    assert entries_of(evaluation)["overdue"] == "2026-01-05-00:00"
     description = str(evaluation.description)
     assert description.startswith(
         "Not complete, though delay and max_wait are over: 2026-01-05-00:00. `shop.things[1]`"
@@ -132,7 +132,7 @@ def test_who_holds_the_watermark_back(world: World) -> None:
     )
     assert "no message from after that window" in description
     assert "window.idle: exempt" in description
-    assert description not in shown(evaluation).values()
+    assert description not in entries_of(evaluation).values()
 
 
 def test_retention_margin_of_windows(world: World) -> None:
@@ -147,7 +147,7 @@ def test_retention_margin_of_windows(world: World) -> None:
     assert not evaluation.passed
     assert evaluation.severity == dg.AssetCheckSeverity.WARN
     assert "2026-01-05T06:00:00Z" in str(evaluation.description)
-    assert shown(evaluation)["seconds_left"] == 3600
+    assert entries_of(evaluation)["seconds_left"] == 3600
 
 
 def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -276,7 +276,7 @@ def test_a_window_that_was_left_out_is_seen(world: World) -> None:
     for name in failed_checks:
         assert evaluation_by_check[name].severity == dg.AssetCheckSeverity.WARN
         assert (
-            shown(evaluation_by_check[name])["uncommitted"]
+            entries_of(evaluation_by_check[name])["uncommitted"]
             == "2026-01-05T01:00:00Z/2026-01-05T02:00:00Z"
         )
         assert "1 window not committed, though later ones are: 2026-01-05T01" in str(
@@ -315,7 +315,7 @@ def test_a_window_that_was_committed_and_not_reported_is_not_left_out(
         patched.setattr(commit_loop, "crash_point", die)
         assert not world.run(1).success
     result = world.run(2)
-    assert world.green() == {world.key(0), world.key(2)}
+    assert world.green_keys() == {world.key(0), world.key(2)}
     assert all(check.passed for check in checks(result).values())
 
 

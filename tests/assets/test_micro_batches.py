@@ -45,7 +45,7 @@ def put(world: World, count: int) -> None:
         world.send(0, i % 60, b'{"id": 1}', i % 2)
 
 
-def committed(world: World) -> list[int]:
+def committed_numbers(world: World) -> list[int]:
     """The numbers of the batches that the table holds."""
     return [int(str(c.receipt.window.start)) for c in world.sink.receipts()]
 
@@ -67,10 +67,10 @@ def test_a_run_drains_what_is_waiting(world: World) -> None:
     put(world, 20)
     result = world.batches()
     assert result.success
-    assert committed(world) == [0, 1, 2, 3]
-    assert keys(world) == [world.key(n) for n in range(4)] == sorted(world.green())
+    assert committed_numbers(world) == [0, 1, 2, 3]
+    assert keys(world) == [world.key(n) for n in range(4)] == sorted(world.green_keys())
     assert [world.metadata(n)["batch"].value for n in range(4)] == [0, 1, 2, 3]
-    shown = world.shown()
+    shown = world.plain_events()
     assert [s["batch"] for s in shown] == [0, 1, 2, 3]
     assert [s["window"] for s in shown[:2]] == ["batch-000000000", "batch-000000001"]
     assert [s["messages_read"] for s in shown[:4]] == [6, 6, 6, 2]
@@ -89,8 +89,8 @@ def test_nothing_waiting_is_green_and_shows_nothing(world: World) -> None:
     is no failure.
     """
     assert world.batches().success
-    assert world.shown() == []
-    assert committed(world) == []
+    assert world.plain_events() == []
+    assert committed_numbers(world) == []
 
 
 def test_all_of_a_run_has_its_id(world: World) -> None:
@@ -148,7 +148,7 @@ def test_options_that_say_nothing_are_refused(
         result = world.run_range(partition, partition, **config)
     assert message in failure_of(result)
     assert world.attempts <= 1
-    assert committed(world) == []
+    assert committed_numbers(world) == []
 
 
 @pytest.mark.parametrize("by_partition", [False, True])
@@ -161,8 +161,8 @@ def test_a_refused_batch_waits_for_a_person(world: World, *, by_partition: bool)
         world.send(0, 0, b"poison")
     result = world.batches()
     assert not result.success
-    assert committed(world) == [0]
-    assert [s["batch"] for s in world.shown()] == [0]
+    assert committed_numbers(world) == [0]
+    assert [s["batch"] for s in world.plain_events()] == [0]
     run = world.instance.get_run_by_id(result.run_id)
     assert run is not None
     assert run.tags[REFUSED_TAG] == "batch-000000001"
@@ -204,20 +204,20 @@ def test_an_end_that_is_reached(world: World, tmp_path: Path) -> None:
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
     result = world.batches()
     assert result.success
-    assert committed(world) == [0, 1]
-    assert [s["lag_records"] for s in world.shown()] == [2, 0]
+    assert committed_numbers(world) == [0, 1]
+    assert [s["lag_records"] for s in world.plain_events()] == [2, 0]
     run = world.instance.get_run_by_id(result.run_id)
     assert run is not None
     assert DONE_TAG in run.tags
     put(world, 4)
     assert tick(world, hour(1, 2)) == BATCHES_DONE
     assert world.batches().success
-    assert committed(world) == [0, 1]
+    assert committed_numbers(world) == [0, 1]
     assert tick(world, hour(1, 4)) == BATCHES_DONE
     until({"offsets": {0: 5, 1: 7}})
     assert isinstance(tick(world, hour(1, 6)), dg.RunRequest)
     assert world.batches().success
-    assert committed(world) == [0, 1, 2]
+    assert committed_numbers(world) == [0, 1, 2]
     assert tick(world, hour(1, 8)) == NOTHING_WAITS, "one offset is still to come"
 
 
@@ -226,10 +226,10 @@ def test_a_refusal_before_the_first_batch_is_told(
 ) -> None:
     """A run that is refused before there is a pipeline says why, and is no bug."""
 
-    def refused(*_: object) -> object:
+    def refuse(*_: object) -> object:
         raise RefusedError("A record of the ledger is damaged", "setup", "Restore it.")
 
-    monkeypatch.setattr("windrow.assets.window_asset.pipeline_of", refused)
+    monkeypatch.setattr("windrow.assets.window_asset.pipeline_of", refuse)
     [failed] = world.batches().get_step_failure_events()
     message = failed.step_failure_data.error_display_string
     assert "A record of the ledger is damaged" in message
@@ -305,21 +305,25 @@ def test_a_batch_that_its_run_could_not_show_is_shown_by_the_next(
     if nothing else is waiting.
     """
 
-    def killed(*_: object, **__: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise DagsterExecutionInterruptedError
 
     put(world, 9)
     with monkeypatch.context() as patched:
-        patched.setattr("windrow.assets.micro_batches.show", killed)
+        patched.setattr("windrow.assets.micro_batches.show", interrupt)
         assert not world.batches().success
-    assert (committed(world), keys(world), world.green()) == ([0], [world.key(0)], set())
+    assert (committed_numbers(world), keys(world), world.green_keys()) == (
+        [0],
+        [world.key(0)],
+        set(),
+    )
     for _ in range(2):
         assert world.batches().success
-    assert [(s["batch"], "recovered" in s) for s in world.shown()] == [(0, True), (1, False)]
+    assert [(s["batch"], "recovered" in s) for s in world.plain_events()] == [(0, True), (1, False)]
     assert world.verdict().ok
     put(world, 1)
     with monkeypatch.context() as patched:
-        patched.setattr("windrow.assets.micro_batches.show", killed)
+        patched.setattr("windrow.assets.micro_batches.show", interrupt)
         assert not world.batches().success
     assert isinstance(tick(world, hour(1)), dg.RunRequest)
 
@@ -338,9 +342,9 @@ def test_a_dagster_that_is_new_has_the_partitions_of_the_receipts(
         world.instance = new
         assert world.batches().success
         assert keys(world) == [world.key(n) for n in range(4)]
-        assert world.green() == {world.key(2), world.key(3)}
+        assert world.green_keys() == {world.key(2), world.key(3)}
         assert world.run(0, 1).success
-        assert len(world.green()) == 4
+        assert len(world.green_keys()) == 4
     assert world.verdict().ok
 
 
@@ -353,7 +357,7 @@ def test_the_newest_batches_are_partitions(world: World, monkeypatch: pytest.Mon
     put(world, 1)
     assert world.batches().success
     assert keys(world) == [world.key(n) for n in range(2, 5)]
-    assert [s["batch"] for s in world.shown()] == [0, 1, 2, 3, 4]
+    assert [s["batch"] for s in world.plain_events()] == [0, 1, 2, 3, 4]
 
 
 def test_two_runs_add_one_partition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,8 +396,8 @@ def test_two_runs_at_once(world: World, monkeypatch: pytest.MonkeyPatch, second_
     monkeypatch.setattr(commit_loop, "crash_point", meet)
     assert world.batches().success
     assert met
-    assert committed(world) == [0, 1, 2, 3]
-    assert sorted(world.green()) == keys(world) == [world.key(n) for n in range(4)]
+    assert committed_numbers(world) == [0, 1, 2, 3]
+    assert sorted(world.green_keys()) == keys(world) == [world.key(n) for n in range(4)]
     assert world.verdict().ok, world.verdict()
 
 
@@ -406,13 +410,13 @@ def test_a_history_without_partitions_stays(world: World) -> None:
         old_event = dg.AssetMaterialization("things", metadata={"batch": n, "of": "before"})
         world.instance.report_runless_asset_event(old_event)
     assert world.batches().success
-    assert [(s["batch"], s.get("of")) for s in world.shown()] == [
+    assert [(s["batch"], s.get("of")) for s in world.plain_events()] == [
         (0, "before"),
         (1, "before"),
         (0, None),
         (1, None),
     ]
-    assert sorted(world.green()) == keys(world) == [world.key(0), world.key(1)]
+    assert sorted(world.green_keys()) == keys(world) == [world.key(0), world.key(1)]
 
 
 def test_downstream_assets_have_the_batches_as_partitions(

@@ -68,7 +68,7 @@ def spec(grid: str, delay: timedelta = timedelta(minutes=5)) -> PipelineSpec:
     )
 
 
-def closed(grid: str, delay: timedelta, now: datetime) -> list[str]:
+def keys_of_closed(grid: str, delay: timedelta, now: datetime) -> list[str]:
     """The keys of the windows that a tick looks at."""
     return [
         partition_key(spec(grid), closed_window)
@@ -133,7 +133,7 @@ def test_closed_windows_are_the_newest_closed_ones(
         closed_keys.append(key_of(window(grid), start))
         start = after(grid, start)
         recent_count += start > now - delay - SPAN
-    assert closed(grid, delay, now) == closed_keys[-max(LEAST, recent_count) :]
+    assert keys_of_closed(grid, delay, now) == closed_keys[-max(LEAST, recent_count) :]
 
 
 @given(st.sampled_from(DAILY_CRONS), DELAYS, st.integers(0, 100))
@@ -150,7 +150,7 @@ def test_each_tick_finds_a_window_that_closed_since_the_last(
         )
     )
     assert timedelta(0) <= tick - (end + delay) < timedelta(minutes=1)
-    assert closed(grid, delay, tick)[-1] == key_of(window(grid), start)
+    assert keys_of_closed(grid, delay, tick)[-1] == key_of(window(grid), start)
 
 
 def earliest_cron(crons: list[str], moment: datetime) -> str:
@@ -169,7 +169,7 @@ def test_some_tick_comes_soon_after_any_window_closes(
         cron_string_iterator((end + delay).timestamp(), earliest_cron(crons, end + delay), "UTC")
     )
     assert timedelta(0) <= tick - (end + delay) <= timedelta(minutes=5)
-    assert key_of(window(grid), start) in closed(grid, delay, tick)[-10:]
+    assert key_of(window(grid), start) in keys_of_closed(grid, delay, tick)[-10:]
 
 
 def test_a_grid_of_some_days_is_looked_at_often_where_no_cron_says_when() -> None:
@@ -185,8 +185,8 @@ def test_a_grid_of_some_days_is_looked_at_often_where_no_cron_says_when() -> Non
 def test_an_outage_is_looked_back_on_by_time() -> None:
     """However short the windows are, those of two days are worth a look."""
     none = timedelta(0)
-    assert len(closed("* * * * *", none, START + timedelta(days=9))) == 2880
-    assert len(closed("daily", none, START + timedelta(days=90))) == 48
+    assert len(keys_of_closed("* * * * *", none, START + timedelta(days=9))) == 2880
+    assert len(keys_of_closed("daily", none, START + timedelta(days=90))) == 48
 
 
 @given(GRIDS, st.sets(st.integers(0, 60), max_size=40))

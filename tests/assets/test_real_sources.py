@@ -38,7 +38,7 @@ VALUE = json.dumps({"id": 7, "name": None}).encode()
 FROM_TWO = {"start": "2026-01-05T02:00:00Z"}
 
 
-def filled(kafka: str, name: str | None = None) -> str:
+def fill_topic(kafka: str, name: str | None = None) -> str:
     """A topic with 100 messages in each of three hours."""
     topic = create_topic(kafka, partitions=2, name=name)
     produce(
@@ -86,7 +86,7 @@ def test_a_cron_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -
     """Windows of twenty minutes become partitions of their own, none of their messages
     lost or twice.
     """
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     window = {"grid": "*/20 * * * *", "start": "2026-01-05T01:00:00Z", "delay": "1m"}
     setup = Place(kafka, topic, tmp_path, {"window": window})
     shown = execute(setup, instance, "2026-01-05-01:00", "2026-01-05-03:40")
@@ -103,7 +103,7 @@ def test_micro_batches(kafka: str, tmp_path: Path, instance: dg.DagsterInstance)
     """All that waits is committed in batches; a second run, with nothing waiting, shows
     nothing more.
     """
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     setup = Batched(kafka, topic, tmp_path)
     shown = execute(setup, instance)
     assert [m["batch"] for m in shown] == [0, 1, 2]
@@ -140,7 +140,7 @@ def test_a_pattern_over_two_topics(
 ) -> None:
     """A pattern's topics all come into the table, each message once; the run shows both."""
     prefix = f"p{uuid.uuid4().hex[:8]}"
-    topics = [filled(kafka, f"{prefix}.{n}") for n in ("one", "two")]
+    topics = [fill_topic(kafka, f"{prefix}.{n}") for n in ("one", "two")]
     source = {"topic": None, "topic_pattern": rf"{prefix}\..*"}
     setup = Place(kafka, topics[0], tmp_path, {"source": source})
     shown = execute(setup, instance, "2026-01-05-01:00", "2026-01-05-03:00")
@@ -169,7 +169,7 @@ def test_where_a_pipeline_begins(
     """From the very offsets that `source.start` means, nothing before them and all that
     comes after them, also after the first run.
     """
-    topic, (start, begins) = filled(kafka), STARTS[name]
+    topic, (start, begins) = fill_topic(kafka), STARTS[name]
     if name == "committed":
         start = {"committed": f"group-of-{topic}"}
         Place(kafka, topic, tmp_path).pipeline().broker.alter_offsets(
@@ -199,7 +199,7 @@ def tps(topic: str) -> list[TopicPartition]:
 
 def test_a_daily_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """A day is one partition, named by its date."""
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     setup = Place(kafka, topic, tmp_path, {"window": {"grid": "daily"}})
     [day, empty] = execute(setup, instance, "2026-01-05", "2026-01-06")[:2]
     assert (day["messages_read"], empty["messages_read"]) == (300, 0)
@@ -211,7 +211,7 @@ def test_a_daily_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) 
 
 def test_read_uncommitted(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """Aborted messages are rows where the spec reads uncommitted ones, and nowhere else."""
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     transaction(kafka, topic, [Put(VALUE, millis(3, 59)) for _ in range(7)], commit=False)
     window = {"grid": "daily"}
     for folder in ("strict", "loose"):
@@ -236,7 +236,7 @@ def test_loss_that_is_skipped_warns(
     """A window that goes on without what is gone is committed and shows it; its check
     warns and fails nothing.
     """
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     setup = Place(kafka, topic, tmp_path, {"source": {"on_loss": "skip"}})
     execute(setup, instance, "2026-01-05-00:00", "2026-01-05-00:00")
     delete_records(kafka, topic, 0, 30)
@@ -256,17 +256,17 @@ def test_an_open_transaction_is_waited_for(
     """While max_wait lasts a run waits for an open transaction: what it brings is in
     the window of its hour.
     """
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     opened = OpenTransaction(kafka, topic)
     opened.send([Put(VALUE, millis(3, 59)) for _ in range(5)])
     waits: list[float] = []
 
-    def committed(seconds: float) -> None:
+    def commit_instead(seconds: float) -> None:
         waits.append(seconds)
         opened.commit()
 
     setup = Place(kafka, topic, tmp_path, {"window": {"max_wait": "3650d"}})
-    shown = execute(setup, instance, "2026-01-05-03:00", "2026-01-05-03:00", sleep=committed)
+    shown = execute(setup, instance, "2026-01-05-03:00", "2026-01-05-03:00", sleep=commit_instead)
     assert len(waits) == 1
     assert shown[-1]["messages_read"] == 105
     assert "warnings" not in shown[-1]
@@ -278,7 +278,7 @@ def test_an_open_transaction_is_not_waited_for_longer(
     """After max_wait the window is what is stable, and says so; what the transaction
     brings is late in the next window, not lost.
     """
-    topic = filled(kafka)
+    topic = fill_topic(kafka)
     opened = OpenTransaction(kafka, topic)
     opened.send([Put(VALUE, millis(3, 59)) for _ in range(5)])
     setup = Place(kafka, topic, tmp_path)

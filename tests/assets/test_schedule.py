@@ -131,7 +131,7 @@ def test_a_refused_window_blocks_no_other(world: World) -> None:
             world.send(n + 1, 30, b"poison")
     world.fill(1, first=4)
     assert not world.run(1, 3).success
-    assert world.green() == {world.key(2)}
+    assert world.green_keys() == {world.key(2)}
     assert tick(world, hour(5, 5)) == [(world.key(0), world.key(0)), (world.key(4), world.key(4))]
     done(world, 0, 4)
     refused = f"{world.key(1)}, {world.key(3)}"
@@ -179,11 +179,11 @@ def test_a_wrong_setting_refuses_no_window(world: World, wrong_setting: str) -> 
     )
     world.sink.prepare(TableOwner("things", ledger, grid))
     if wrong_setting == "receipt":
-        world.sink.looks = damaged  # type: ignore[method-assign]
+        world.sink.looks = raise_damaged  # type: ignore[method-assign]
     assert_it_fails_and_is_asked_for_again(world)
 
 
-def damaged(windows: Sequence[Window]) -> Iterator[None]:
+def raise_damaged(windows: Sequence[Window]) -> Iterator[None]:
     """What a sink says whose receipt is gone."""
     raise DamagedError(
         f"the receipt of window {windows[0].key} is missing", "commit", "Restore it."
@@ -263,7 +263,7 @@ def test_six_hours_without_ticks_are_caught_up(quarters: World) -> None:
     [(first, last)] = tick(world, world.now)
     assert (first, last) == ("2026-01-05-01:35", "2026-01-05-07:20")
     assert world.run_range(first, last).success
-    assert len(world.green()) == 30
+    assert len(world.green_keys()) == 30
     assert tick(world, world.now) == "No closed window is waiting."
     receipts = [c.receipt for c in world.sink.receipts()]
     assert [r.window.end for r in receipts[:-1]] == [r.window.start for r in receipts[1:]]

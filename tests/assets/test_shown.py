@@ -41,7 +41,7 @@ def columns_of(schema: dg.TableSchema) -> dict[str, tuple[bool, list[str]]]:
     return {c.name: (c.constraints.nullable, list(c.constraints.other)) for c in schema.columns}
 
 
-def shown(world: World, n: int = 0) -> dict[str, Any]:
+def entries_of(world: World, n: int = 0) -> dict[str, Any]:
     return {name: value.value for name, value in world.metadata(n).items()}
 
 
@@ -63,7 +63,7 @@ def test_what_matters_comes_first(world: World) -> None:
         {n for n, v in world.metadata(n).items() if isinstance(v.value, int | float)}
         for n in (0, 1)
     )
-    assert (first, shown(world, 1)["dead_letters"]) == (second, 1)
+    assert (first, entries_of(world, 1)["dead_letters"]) == (second, 1)
 
 
 def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -82,7 +82,9 @@ def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) 
     assert world.run(1).success
     assert world.run(1, on_committed="replace").success
     assert world.run(1).success
-    entries = {name for event in world.shown() for name in event if not name.startswith("dagster/")}
+    entries = {
+        name for event in world.plain_events() for name in event if not name.startswith("dagster/")
+    }
     assert {"generation", "recovered", "group_offsets", "dead_reasons"} <= entries <= set(ENTRIES)
     page = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text(encoding="utf-8")
     explained = re.findall(r"^\| `(\w+)` \|", section("What an event says", page), re.MULTILINE)
@@ -98,7 +100,7 @@ def test_the_window_is_told_as_the_command_takes_it(world: World) -> None:
     """The window's start and end stand in one entry, as `--window` takes them."""
     world.fill(1)
     assert world.run(0).success
-    assert shown(world)["window"] == "2026-01-05T00:00:00Z/2026-01-05T01:00:00Z"
+    assert entries_of(world)["window"] == "2026-01-05T00:00:00Z/2026-01-05T01:00:00Z"
 
 
 def test_lag_is_of_the_newest_window_only(world: World) -> None:
@@ -111,7 +113,7 @@ def test_lag_is_of_the_newest_window_only(world: World) -> None:
     assert world.run(0).success
     assert not {"lag", "lag_records", "lag_seconds"} & set(world.metadata(0))
     assert world.run(2).success
-    assert shown(world, 2)["lag_records"] == 60
+    assert entries_of(world, 2)["lag_records"] == 60
 
 
 def test_columns_keep_their_checks(world: World) -> None:
@@ -123,7 +125,7 @@ def test_columns_keep_their_checks(world: World) -> None:
     assert columns_of(declared)["_offset"] == (False, [])
     world.fill(1)
     assert world.run(0).success
-    shown_schema = shown(world)["dagster/column_schema"]
+    shown_schema = entries_of(world)["dagster/column_schema"]
     assert shown_schema == declared
 
 
@@ -220,7 +222,7 @@ def test_rows_and_messages_are_told_apart_where_they_differ(world: World) -> Non
     """A window whose messages became other numbers of rows says how many became none."""
     world.fill(1)
     assert world.run(0).success
-    assert shown(world)["filtered"] == 0
+    assert entries_of(world)["filtered"] == 0
     receipt_before = world.receipt_of(0)
     split, *others = receipt_before.splits
     fewer = msgspec.structs.replace(

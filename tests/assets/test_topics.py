@@ -44,10 +44,10 @@ def two_topics(tmp_path: Path, instance: dg.DagsterInstance, **source: object) -
     return world
 
 
-def observed(world: World) -> dict[str, dg.AssetObservation]:
+def observe(world: World) -> dict[str, dg.AssetObservation]:
     """What observing all of the pipeline's sources shows, by asset."""
     keys = upstream_keys(world.spec)
-    defs = dg.Definitions(topic_assets(world.spec), resources=world.reached(MemorySource))
+    defs = dg.Definitions(topic_assets(world.spec), resources=world.topic_resources(MemorySource))
     job = defs.resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=world.instance, asset_selection=keys)
     observations = [
@@ -67,7 +67,7 @@ def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstan
     """
     world = two_topics(tmp_path, instance, topic=[TOPIC, OTHER])
     assert deps_of(world.defs) == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
-    observations = observed(world)
+    observations = observe(world)
     assert {key: o.metadata["messages"].value for key, o in observations.items()} == {
         f"kafka/{TOPIC}": 120,
         f"kafka/{OTHER}": 9,
@@ -101,7 +101,7 @@ def test_a_snapshot_is_what_an_observation_shows(world: World) -> None:
             TopicPartition(TOPIC, 1), b"1", timestamp=hour(0), transaction=open_one
         )
         snapshot = MemorySource(world).reading(world.spec).snapshot_offsets()
-        [observation] = observed(world).values()
+        [observation] = observe(world).values()
     assert snapshot.logs == {
         TopicPartition(TOPIC, 0): LogOffsets(3, 30, 30),
         TopicPartition(TOPIC, 1): LogOffsets(0, 30, 31),
@@ -126,7 +126,7 @@ def test_lag_and_head_are_numbers_of_each_observation(
     head_and_lag = []
     for n in (None, 0, 2):
         assert n is None or world.run(n).success
-        [event] = observed(world).values()
+        [event] = observe(world).values()
         head_and_lag.append([event.metadata[name].value for name in ("head", "lag_records")])
     assert head_and_lag == [[180, 180], [180, 120], [180, 0]]
     file = world.spec.state_url().removeprefix("sqlite:///")
@@ -135,10 +135,10 @@ def test_lag_and_head_are_numbers_of_each_observation(
             "UPDATE windrow_ledger_2 SET value = replace(value, '\"offset\":90', '\"offset\":91')"
             " WHERE kind = 'boundary'"
         )
-    [event] = observed(world).values()
+    [event] = observe(world).values()
     assert ("lag_records" in event.metadata, event.metadata["head"].value) == (False, 180)
     monkeypatch.setattr(LedgerState, "ledger", away)
-    [event] = observed(world).values()
+    [event] = observe(world).values()
     assert ("lag_records" in event.metadata, event.metadata["head"].value) == (False, 180)
 
 
@@ -152,12 +152,12 @@ def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) ->
     """
     world = two_topics(tmp_path, instance, topic_pattern=r"shop\..*")
     assert deps_of(world.defs) == {"kafka/pattern/topics-of-things"}
-    [first] = observed(world).values()
+    [first] = observe(world).values()
     assert [r.data["topic"] for r in first.metadata["topics"].value.records] == [OTHER, TOPIC]
     assert first.metadata["partitions"].value == 5
     world.broker.create_topic("shop.new")
     world.broker.create_topic("shopping")
-    [second] = observed(world).values()
+    [second] = observe(world).values()
     assert [r.data["topic"] for r in second.metadata["topics"].value.records] == [
         "shop.new",
         OTHER,
@@ -175,7 +175,7 @@ def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterIn
     """Explicit partitions hang on their topics, which are observed whole."""
     world = two_topics(tmp_path, instance, partitions={TOPIC: [1], OTHER: [0, 2]})
     assert deps_of(world.defs) == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
-    assert observed(world)[f"kafka/{OTHER}"].metadata["partitions"].value == 3
+    assert observe(world)[f"kafka/{OTHER}"].metadata["partitions"].value == 3
     assert world.run(0).success
     assert ranges(world.metadata(0)["offsets"]) == {
         TOPIC: {"1": [0, 30]},
@@ -365,7 +365,7 @@ def test_a_schedule_observes_the_topics(tmp_path: Path, instance: dg.DagsterInst
         for e in result.get_asset_observation_events()
     }
     assert observed_keys == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
-    assert world.shown() == []
+    assert world.plain_events() == []
     world.instance.create_run_for_job(
         world.defs.resolve_job_def("things_topics"), status=dg.DagsterRunStatus.STARTED
     )

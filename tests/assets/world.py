@@ -171,7 +171,7 @@ class World:
         }
         self.defs = kafka_table(self.spec, resources, Clock(lambda: self.now, self.sleep))
 
-    def reached(self, source: type[MemorySource]) -> dict[str, object]:
+    def topic_resources(self, source: type[MemorySource]) -> dict[str, object]:
         """The resources of its topics' assets."""
         ledger = LedgerState(url=self.spec.state_url())
         return {kafka_key(self.spec): source(self), ledger_key(self.spec): ledger}
@@ -253,7 +253,7 @@ class World:
         ops = {"ops": {"things": {"config": config}}} if config else {}
         return job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=ops)
 
-    def shown(self) -> list[dict[str, Any]]:
+    def plain_events(self) -> list[dict[str, Any]]:
         """What Dagster shows of the table, the oldest event first: plain values."""
         events = self.instance.fetch_materializations(dg.AssetKey(["things"]), limit=1000).records[
             ::-1
@@ -266,7 +266,7 @@ class World:
             for metadata in metadata_of_events
         ]
 
-    def green(self) -> set[str]:
+    def green_keys(self) -> set[str]:
         """The partitions that Dagster shows as materialized."""
         return self.instance.get_materialized_partitions(dg.AssetKey(["things"]))
 

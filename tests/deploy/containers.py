@@ -38,7 +38,7 @@ from typing import Any
 
 import psutil
 
-from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copied, dockerfile
+from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copies, dockerfile
 from tests.runner.spark.standalone import leave_compiled
 
 LIMIT = 240
@@ -415,7 +415,7 @@ def _fill(container: Container) -> None:
     """What is in a container before it begins."""
     for folder in ("/tmp", _last("WORKDIR")):
         Path(container.path(folder)).mkdir(parents=True)
-    for source, target in copied() if type(container) is Container else ():
+    for source, target in copies() if type(container) is Container else ():
         if target.startswith("/"):
             host_path = Path(container.path(target)) / (
                 Path(source).name if target.endswith("/") else ""

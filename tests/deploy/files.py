@@ -43,7 +43,7 @@ def dockerfile() -> list[Line]:
     ]
 
 
-def copied() -> list[tuple[str, str]]:
+def copies() -> list[tuple[str, str]]:
     """What the image takes from the project, each with the place that it gets there."""
     lines = [
         shlex.split(line.value)

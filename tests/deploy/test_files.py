@@ -25,7 +25,7 @@ from tests.deploy.files import (
     IMAGE,
     ROOT,
     compose,
-    copied,
+    copies,
     dockerfile,
     ours,
     services,
@@ -87,7 +87,7 @@ def test_what_the_image_copies_is_there() -> None:
         for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
         if line.startswith("!")
     }
-    assert {source for source, _ in copied()} == let_through
+    assert {source for source, _ in copies()} == let_through
     assert [source for source in let_through if not (ROOT / source).exists()] == []
 
 
@@ -138,7 +138,7 @@ def uv_commands() -> list[list[str]]:
     ]
 
 
-def tried(words: list[str], folder: Path) -> str:
+def dry_run_of(words: list[str], folder: Path) -> str:
     """What uv says that it would do in a folder; nothing where it can't."""
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, check=False, timeout=120
@@ -153,15 +153,15 @@ def test_its_packages_are_those_of_the_lock(tmp_path: Path) -> None:
     Uv itself is cut out of the lock with its hashes, by the line that the image has for it.
     """
     packages, project = uv_commands()
-    assert "Would make no changes" in tried(packages, ROOT)
-    assert "+ windrow-ingest @ file://" in tried(project, ROOT)
+    assert "Would make no changes" in dry_run_of(packages, ROOT)
+    assert "+ windrow-ingest @ file://" in dry_run_of(project, ROOT)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     (tmp_path / "requirements.lock").write_text(
         re.sub(r"^msgspec==\S+", "msgspec==0.0.1", lock, flags=re.MULTILINE)
     )
-    assert tried(packages, tmp_path) == ""
+    assert dry_run_of(packages, tmp_path) == ""
     (tmp_path / "requirements.lock").write_text(lock)
     [cuts] = re.findall(
         r"sed -n [^&]+", " && ".join(line.value for line in dockerfile() if line.word == "RUN")
@@ -286,8 +286,8 @@ def test_every_program_is_in_the_image() -> None:
     """What a service of ours begins, or is looked at by, is a command of the
     environment, or a file that the image copies.
     """
-    paths = {target + Path(source).name for source, target in copied()} | {
-        target for _, target in copied()
+    paths = {target + Path(source).name for source, target in copies()} | {
+        target for _, target in copies()
     }
     begun = [service["command"] for service in ours().values()]
     begun += [

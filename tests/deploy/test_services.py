@@ -90,7 +90,7 @@ def test_a_window_goes_through_all_of_them(broker: SecureBroker, tmp_path: Path)
         second = materialize(services)
         assert DeltaTable(str(table)).version() == version
         events = [
-            (event["runId"], *shown(event))
+            (event["runId"], *offsets_shown_by(event))
             for event in services.ask(SHOWN)["assetOrError"]["assetMaterializations"]
         ]
         offsets = {"shop.orders": {"0": [0, 100], "1": [0, 100]}}
@@ -130,7 +130,7 @@ def materialize(services: Composition) -> str:
     return run
 
 
-def shown(materialization: Any) -> tuple[str, str, Any]:
+def offsets_shown_by(materialization: Any) -> tuple[str, str, Any]:
     """The offsets that the webserver shows, and whether the window was committed before."""
     assert materialization["partition"] == HOUR
     entries = {entry["label"]: entry for entry in materialization["metadataEntries"]}

@@ -27,7 +27,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def committed(stage: Stage, first: int, last: int) -> None:
+def commit_hours(stage: Stage, first: int, last: int) -> None:
     """These hours are in the table."""
     stage.json("run", stage.spec, "--window", f"{hour(first)}/{hour(last)}")
 
@@ -44,7 +44,7 @@ def refused(stage: Stage) -> None:
 
 
 def anew(stage: Stage) -> None:
-    committed(stage, 0, 2)
+    commit_hours(stage, 0, 2)
     stage.broker.recreate_topic("shop.things", 2)
     stage.produce(2, b'{"id": 1}', b'{"id": 2}')
 
@@ -68,7 +68,7 @@ def changed(stage: Stage) -> None:
     """The table was begun with a narrower number than the model has now."""
     schema = stage.folder / "schema.py"
     schema.write_text(SCHEMA.replace("pl.Int64", "pl.Int32"))
-    committed(stage, 0, 1)
+    commit_hours(stage, 0, 1)
     schema.write_text(SCHEMA)
 
 
@@ -76,16 +76,16 @@ def disagree(stage: Stage) -> None:
     """A second pipeline on the topic; in the first one's table somebody has deleted a row."""
     second_spec = Path(stage.spec).read_text().replace("id: things", "id: others")
     (stage.folder / "other.yaml").write_text(second_spec.replace("lake/things", "lake/others"))
-    committed(stage, 0, 1)
+    commit_hours(stage, 0, 1)
     stage.json("run", "other.yaml", "--window", hour(0))
     DeltaTable(str(stage.folder / "lake/things")).delete("id = 1")
 
 
 def restored(stage: Stage) -> None:
     """The table is the copy from before its newest hour."""
-    committed(stage, 0, 1)
+    commit_hours(stage, 0, 1)
     shutil.copytree(stage.folder / "lake", stage.folder / "kept")
-    committed(stage, 1, 2)
+    commit_hours(stage, 1, 2)
     shutil.rmtree(stage.folder / "lake")
     (stage.folder / "kept").rename(stage.folder / "lake")
 
@@ -97,7 +97,7 @@ TROUBLES: dict[str, Callable[[Stage], None]] = {
     "schema-changed": changed,
     "tables-disagree": disagree,
     "topic-made-anew": anew,
-    "upgrade": lambda stage: committed(stage, 0, 1),
+    "upgrade": lambda stage: commit_hours(stage, 0, 1),
 }
 MEANWHILE = {("retention", "--window 2026-01-05T02:00:00Z"): delete_all}
 """What happens before a page's first command with some words."""

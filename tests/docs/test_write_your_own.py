@@ -79,7 +79,7 @@ def spec_in(folder: Path) -> Path:
     return spec
 
 
-def committed(folder: Path) -> list[tuple[Any, ...]]:
+def read_rows(folder: Path) -> list[tuple[Any, ...]]:
     """The rows that the page's sink has, in order."""
     with duckdb.connect(str(folder / "lake.duckdb")) as database:
         query = 'SELECT level, "user", country, ms FROM logs ORDER BY _offset'
@@ -147,12 +147,12 @@ def test_the_pipeline_by_the_command(stage: Stage) -> None:
     window = "--window", "2026-01-05T00:00:00Z"
     assert stage.call("plan", str(spec), *window).exit_code == 0
     stage.json("run", str(spec), *window)
-    assert committed(stage.folder) == ROWS
+    assert read_rows(stage.folder) == ROWS
     assert [
         window_run["recovered"] for window_run in stage.json("run", str(spec), *window)["windows"]
     ] == [True]
     stage.json("replay", str(spec), *window)
-    assert committed(stage.folder) == ROWS
+    assert read_rows(stage.folder) == ROWS
     receipt = stage.json("show", str(spec))["windows"][0]["receipt"]
     assert [receipt["counts"][name] for name in ("read", "rows", "dead")] == [5, 3, 2]
     assert receipt["pins"][0]["source"].endswith("zones.csv")
@@ -201,4 +201,4 @@ def test_the_pipeline_on_kafka_and_spark(kafka: str, tmp_path: Path) -> None:
 
     window = "--window", "2026-01-05T01:00:00Z"
     types("run", "logs.yaml", *window)
-    assert committed(tmp_path) == ROWS
+    assert read_rows(tmp_path) == ROWS

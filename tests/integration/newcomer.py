@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.shape.readme import ROOT, listed
+from tests.shape.readme import ROOT, project_paths
 from windrow.ingest.kafka.embedded.server import find_jars
 
 SECONDS = 900
@@ -33,7 +33,7 @@ def newcomer(folder: Path) -> dict[str, str]:
     """
     home, tools = folder / "home", folder / "tools"
     (home / "windrow").mkdir(parents=True)
-    for path in listed():
+    for path in project_paths():
         target = home / "windrow" / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target, follow_symlinks=False)

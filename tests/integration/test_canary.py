@@ -107,13 +107,13 @@ def contents_of(spark_cluster: Cluster) -> bytes:
             with urllib.request.urlopen(url + page, timeout=30) as response:
                 shown.append(response.read())
     assert len(shown) >= 6, "a page of the master or of a worker wasn't looked at"
-    kept = [
+    readable_files = [
         path
         for path in worker_folder.parent.rglob("*")
         if path.is_file() and not path.is_symlink() and "site-packages" not in path.parts
     ]
-    assert [path for path in kept if path.name == "stderr"], "no executor said anything"
-    return b"\n".join([*shown, *(path.read_bytes() for path in kept)])
+    assert [path for path in readable_files if path.name == "stderr"], "no executor said anything"
+    return b"\n".join([*shown, *(path.read_bytes() for path in readable_files)])
 
 
 def spellings_of(secret: str) -> list[bytes]:

@@ -122,7 +122,7 @@ def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
     pinned anew.
     """
 
-    def placed(cities: dict[str, float]) -> None:
+    def write_places(cities: dict[str, float]) -> None:
         places = pa.array([[x, 1.0] for x in cities.values()], pa.list_(pa.float32()))
         rows = pa.table({"city": list(cities), "place": places})
         write_deltalake(tmp_path / "shops", rows, mode="overwrite", schema_mode="overwrite")
@@ -134,7 +134,7 @@ def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
     spec = tmp_path / "things.yaml"
     text = spec.read_text()
     spec.write_text(text[: text.index("    - lookup")] + BY_VECTOR)
-    placed({"Kyiv": 0.5, "Lviv": 1.1, "Odesa": 9.7})
+    write_places({"Kyiv": 0.5, "Lviv": 1.1, "Odesa": 9.7})
     user.types("run", "--window", WINDOW)
     first = near()
     assert [match["city"] for match in first[1]] == ["Lviv", "Kyiv"]
@@ -142,7 +142,7 @@ def test_a_replay_finds_the_same_neighbours(user: User, tmp_path: Path) -> None:
     (looked_up,) = receipt(user)["splits"][0]["lookups"]
     assert (looked_up["keys"], looked_up["hits"], looked_up["misses"]) == (4, 4, 0)
 
-    placed({"Sumy": 1.0})
+    write_places({"Sumy": 1.0})
     spec.write_text(spec.read_text().replace("source: {", "source: {tuning: {batch_messages: 1}, "))
     user.types("replay", "--window", WINDOW)
     assert near() == first

@@ -106,7 +106,7 @@ def measure(module: str) -> Score:
     for name, (status, diff) in results.items():
         if status in KILLED:
             continue
-        change = changed(diff)
+        change = changed_lines(diff)
         if is_wording(change):
             wording += 1
         elif change in EQUIVALENT.get(module, {}):
@@ -156,7 +156,7 @@ def output(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def changed(diff: str) -> str:
+def changed_lines(diff: str) -> str:
     """The lines that a diff takes away and adds, without their indentation."""
     lines = [
         line
@@ -168,14 +168,14 @@ def changed(diff: str) -> str:
 
 def is_wording(change: str) -> bool:
     """Returns whether only the words of a sentence changed: a string with a space in it."""
-    before, _, after = change.partition("\n+ ")
-    olds, news = _STRING.findall(before), _STRING.findall(after)
+    old_line, _, new_line = change.partition("\n+ ")
+    olds, news = _STRING.findall(old_line), _STRING.findall(new_line)
     differing = [(a, b) for a, b in zip(olds, news, strict=False) if a != b]
     return (
         len(olds) == len(news)
         and len(differing) == 1
         and " " in differing[0][0]
-        and _plain(before[2:]) == _plain(after)
+        and _plain(old_line[2:]) == _plain(new_line)
     )
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def listed() -> list[Path]:
+def project_paths() -> list[Path]:
     """What belongs to the project, links to folders too: tracked, or new and not ignored."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"],

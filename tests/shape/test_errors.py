@@ -111,7 +111,7 @@ VERB = re.compile(
 """A verb that goes with the number before it, or with the noun of that."""
 
 
-def _agreeing(path: Path) -> list[str]:
+def _find_agreeing(path: Path) -> list[str]:
     """Verbs in texts that are right for one number only, and those chosen by it: "1 row are"."""
     by_number = list[ast.expr]()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -128,7 +128,7 @@ def _agreeing(path: Path) -> list[str]:
     return [f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}" for node in by_number]
 
 
-def _plurals(path: Path) -> list[str]:
+def _find_plurals(path: Path) -> list[str]:
     """Numbers in texts with a noun behind them that `counted` doesn't write: "1 rows"."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     chosen = [node for node in nodes if isinstance(node, ast.IfExp)]
@@ -152,9 +152,9 @@ def test_numbers_have_their_noun() -> None:
     folders = ("ingest", "assets", "resources", "airflow/windrow_airflow")
     paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     paths = [path for path in paths if path.parent.name != "demo"]  # whose numbers are large
-    assert [line for path in paths for line in _plurals(path)] == []
+    assert [line for path in paths for line in _find_plurals(path)] == []
     paths = [path for path in paths if "sinks" not in path.parts]  # which have yet to follow
-    assert [line for path in paths for line in _agreeing(path)] == []
+    assert [line for path in paths for line in _find_agreeing(path)] == []
 
 
 def test_messages_name_pages_that_a_user_has() -> None:

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from typer.main import get_command
 
 from tests.assets.test_demo import COMMAND
-from tests.shape.readme import README, blocks, listed
+from tests.shape.readme import README, blocks, project_paths
 from windrow.ingest import errors
 from windrow.ingest.cli.main import app
 from windrow.ingest.cli.output import BUG, INTERRUPTED
@@ -43,7 +43,7 @@ def recipe(target: str) -> str:
 
 def project_files() -> list[Path]:
     """The project's files."""
-    return [path for path in listed() if path.is_file()]
+    return [path for path in project_paths() if path.is_file()]
 
 
 def test_readme_is_short_and_names_commands_that_there_are() -> None:

@@ -13,7 +13,7 @@ MOST = 82
 """How many names an author may have to learn."""
 
 
-def typed() -> dict[str, str]:
+def typed_names() -> dict[str, str]:
     """The names that type checkers see, each with its module."""
     return {
         alias.name: str(node.module)
@@ -44,14 +44,14 @@ def is_told(name: str, module: str) -> bool:
 
 def test_type_checkers_see_what_runs() -> None:
     """Each name is typed as the very thing that it is loaded as, and no name is there twice."""
-    assert sorted(typed()) == sorted(kit.__all__)
-    for name, module in typed().items():
+    assert sorted(typed_names()) == sorted(kit.__all__)
+    for name, module in typed_names().items():
         assert getattr(kit, name) is getattr(import_module(module), name)
 
 
 def test_each_name_tells_what_it_is() -> None:
     """An author finds, where a name is defined, what it is for."""
-    assert [name for name, module in typed().items() if not is_told(name, module)] == []
+    assert [name for name, module in typed_names().items() if not is_told(name, module)] == []
 
 
 def test_the_names_are_few() -> None:
