@@ -300,7 +300,7 @@ def kill_at_third_window(folder: str) -> None:
 def test_a_killed_run_leaves_its_finished_windows_green(tmp_path: Path) -> None:
     """What was committed before a `kill -9` is green in Dagster, what was not is not."""
     code = (
-        "import sys; from tests.assets.test_window_asset import killed_at_the_third_window as run;"
+        "import sys; from tests.assets.test_window_asset import kill_at_third_window as run;"
         " run(sys.argv[1])"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
