@@ -193,10 +193,10 @@ def _loss(pipeline: Pipeline) -> Verdict:
 def _retention_margin(pipeline: Pipeline) -> Verdict:
     """Checks how long the topics will still hold the unread messages."""
     margin = retention_margin(pipeline)
-    shown: dict[str, Value] = {}
+    metadata: dict[str, Value] = {}
     if margin.left is not None:
-        shown["seconds_left"] = round(margin.left.total_seconds())
-    return margin.level == "ok", " ".join(filter(None, (f"{margin.what}.", margin.do))), shown
+        metadata["seconds_left"] = round(margin.left.total_seconds())
+    return margin.level == "ok", " ".join(filter(None, (f"{margin.what}.", margin.do))), metadata
 
 
 def _dead_letters(pipeline: Pipeline) -> Verdict:
@@ -298,17 +298,17 @@ def _fetch_shown(
 
     Each window costs one look-up in the event log.
     """
-    shown = dict[str, ShownReceipt]()
+    shown_receipts = dict[str, ShownReceipt]()
     for receipt in receipts:
         keys = [partition_key(spec, receipt.window)]
         records_filter = dg.AssetRecordsFilter(table_key(spec), asset_partitions=keys)
         for record in instance.fetch_materializations(records_filter, limit=1).records:
             event = record.asset_materialization
             if event is not None and "receipt" in event.metadata:
-                shown[receipt.window.key] = msgspec.convert(
+                shown_receipts[receipt.window.key] = msgspec.convert(
                     event.metadata["receipt"].value, ShownReceipt
                 )
-    return shown
+    return shown_receipts
 
 
 def _differences(

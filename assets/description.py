@@ -60,12 +60,12 @@ def code_version(spec: PipelineSpec, columns: Columns) -> str:
     Where it is read from, how fast, limits, and what only names assets have no part in it.
     `columns`: those of the pipeline's schema.
     """
-    shown = [(c.name, c.nullable, c.constraints) for c in columns.columns]
+    column_facts = [(c.name, c.nullable, c.constraints) for c in columns.columns]
     parts = spec.model_dump_json(
         include={"decode", "transform", "metadata"},
         exclude={"transform": {"steps": {"__all__": {"from_": {"asset"}}}}},
     )
-    return hashlib.sha256(f"{parts}{columns.described()}{shown}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{parts}{columns.described()}{column_facts}".encode()).hexdigest()[:12]
 
 
 def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Any]:

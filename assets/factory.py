@@ -197,11 +197,11 @@ def _hide(resource: Any) -> Any:
 
     The UI shows it otherwise.
     """
-    cluster = type(resource) is KafkaSource  # fields of a user's own class may be secrets
-    ours = isinstance(resource, KafkaSource | LedgerState | Table) or (
+    is_kafka_source = type(resource) is KafkaSource  # fields of a user's own class may be secrets
+    is_windrows_own = isinstance(resource, KafkaSource | LedgerState | Table) or (
         isinstance(resource, Spark) and bool(resource.spark_config)
     )
-    if not ours or (cluster and not resource.has_secrets()):
+    if not is_windrows_own or (is_kafka_source and not resource.has_secrets()):
         return resource
 
     def initialize(_: dg.InitResourceContext) -> Iterator[Any]:
@@ -213,7 +213,7 @@ def _hide(resource: Any) -> Any:
         f"{type(resource).__doc__}\n\nIts fields are hidden, for `client` has a password, or a"
         " property that windrow doesn't know. As a reference, `{env: NAME}` or `{file: PATH}`, a"
         " password stays secret, and the fields are shown."
-        if cluster
+        if is_kafka_source
         else type(resource).__doc__
     )
     return dg.ResourceDefinition(initialize, description=description)

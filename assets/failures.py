@@ -40,7 +40,7 @@ def failure_of(subject: str, error: BaseException) -> WindowFailedError:
         error: one of windrow's errors, or any other, which is a bug.
     """
     error = as_windrow_error(error)
-    shown = shown_of(subject, error)
+    error_info = error_info_of(subject, error)
     parts: dict[str, str | int] = {
         "window": subject.removeprefix("Window "),
         "what": error.what,
@@ -49,8 +49,10 @@ def failure_of(subject: str, error: BaseException) -> WindowFailedError:
         "kind": type(error).__name__,
         "exit_code": error.exit_code,
     }
-    failure = WindowFailedError(shown.message.rstrip("\n"), metadata=parts, allow_retries=False)
-    failure.show_alone(shown)
+    failure = WindowFailedError(
+        error_info.message.rstrip("\n"), metadata=parts, allow_retries=False
+    )
+    failure.show_alone(error_info)
     return failure
 
 
@@ -63,7 +65,7 @@ def raise_as_failure(subject: str) -> Iterator[None]:
         raise failure_of(subject, error) from None
 
 
-def shown_of(subject: str, error: WindrowError) -> ErrorInfo:
+def error_info_of(subject: str, error: WindrowError) -> ErrorInfo:
     """The sentence; a bug has its stack, with the worker's, as the cause."""
     stack = (
         ErrorInfo.from_traceback(TracebackException.from_exception(error))
@@ -125,7 +127,7 @@ def again_or_failure(
             f"Tried again in {wait:g} s.\n",
             [],
             type(error).__name__,
-            cause=shown_of(subject, error),
+            cause=error_info_of(subject, error),
         )
     )
     return retry

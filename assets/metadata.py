@@ -267,9 +267,9 @@ def lag_table(lag: Lag) -> dg.TableMetadataValue:
 
     Of many, those with losses are shown, then the furthest behind.
     """
-    shown = _choose_lines(lag.partitions, lambda p: (p.lost, p.records))
+    partitions = _choose_lines(lag.partitions, lambda p: (p.lost, p.records))
     return dg.MetadataValue.table(
-        [dg.TableRecord(msgspec.to_builtins(p)) for p in shown], schema=_LAG
+        [dg.TableRecord(msgspec.to_builtins(p)) for p in partitions], schema=_LAG
     )
 
 
@@ -288,14 +288,16 @@ def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
 
     Of many, those with losses and dead letters are shown, then the longest.
     """
-    counted: dict[TopicPartition, list[SplitCounts]] = {}
+    counts_by_partition: dict[TopicPartition, list[SplitCounts]] = {}
     for counts in receipt.splits:
-        counted.setdefault(TopicPartition(counts.topic, counts.partition), []).append(counts)
-    shown = _choose_lines(
+        counts_by_partition.setdefault(TopicPartition(counts.topic, counts.partition), []).append(
+            counts
+        )
+    chosen_marks = _choose_lines(
         list(between(receipt.plan.start, receipt.plan.stop).items()),
-        lambda part: _sort_key(*part[1], counted.get(part[0], ())),
+        lambda part: _sort_key(*part[1], counts_by_partition.get(part[0], ())),
     )
-    lines = [_offsets_line(*marks, counted.get(tp, ())) for tp, marks in shown]
+    lines = [_offsets_line(*marks, counts_by_partition.get(tp, ())) for tp, marks in chosen_marks]
     empty = {name for name in _USUALLY_ZERO if not any(line[name] for line in lines)}
     columns = [column for column in _OFFSETS if column.name not in empty]
     records = [

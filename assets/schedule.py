@@ -104,13 +104,13 @@ def _window_schedule(
             {closed: partition_key(spec, closed) for closed in windows}
             for windows in closed_windows(spec, moment)
         )
-        done = context.instance.get_materialized_partitions(table_key(spec))
+        shown_keys = context.instance.get_materialized_partitions(table_key(spec))
         remaining_text = remaining_words(
-            len({*older.values()} - done), next(iter(keys.values()), "")
+            len({*older.values()} - shown_keys), next(iter(keys.values()), "")
         )
         if remaining_text:
             context.log.warning("%s", remaining_text)
-        waiting, refused = _due(spec, context.resources, keys, done)
+        waiting, refused = _due(spec, context.resources, keys, shown_keys)
         if refused:
             context.log.warning("%s", refused)
         return [
@@ -193,8 +193,8 @@ def _is_waiting(context: dg.ScheduleEvaluationContext, spec: PipelineSpec) -> bo
         newest = number_cut(pipeline) - 1
     except WindrowError:
         return True
-    shown = context.instance.get_materialized_partitions(table_key(spec))
-    return newest >= 0 and label_text(newest) not in shown
+    shown_keys = context.instance.get_materialized_partitions(table_key(spec))
+    return newest >= 0 and label_text(newest) not in shown_keys
 
 
 def remaining_words(count: int, oldest: str) -> str:
@@ -232,12 +232,12 @@ def _request(
 
 
 def _is_running(instance: dg.DagsterInstance, job: str) -> bool:
-    going = dg.RunsFilter(job_name=job, statuses=GOING)
-    return bool(instance.get_run_records(going, limit=1))
+    active_filter = dg.RunsFilter(job_name=job, statuses=GOING)
+    return bool(instance.get_run_records(active_filter, limit=1))
 
 
 def _due(
-    spec: PipelineSpec, resources: Any, keys: Mapping[Window, str], done: Collection[str]
+    spec: PipelineSpec, resources: Any, keys: Mapping[Window, str], shown_keys: Collection[str]
 ) -> tuple[list[str], str]:
     """The keys of the windows that are due; and a sentence about those that are refused.
 
@@ -247,7 +247,7 @@ def _due(
         refused = refused_windows(ledger_of(spec, resources), spec)
     except WindrowError:  # a run asks the ledger again, and is tried again
         refused = set()
-    committed = {window for window, key in keys.items() if key in done}
+    committed = {window for window, key in keys.items() if key in shown_keys}
     due_windows, undecided = due(spec, [*keys], committed, refused)
     waiting = [keys[window] for window in due_windows]
     if not undecided:

@@ -201,24 +201,25 @@ def replay_or_run_windows(
     def replay_or_run(window: Window) -> Result:
         if pipeline.sink.look(window) is None:
             return run(pipeline, window, Request(request.id))
-        done = replay_dead_letters(pipeline, window, request)
-        context.log.info("%s", _sentence(done))
-        return Result(done.committed, recovered=done.messages == 0)
+        replay_result = replay_dead_letters(pipeline, window, request)
+        context.log.info("%s", _sentence(replay_result))
+        return Result(replay_result.committed, recovered=replay_result.messages == 0)
 
     return one_by_one(windows, replay_or_run, pass_over_refused(pipeline))
 
 
-def _sentence(done: DeadReplayResult) -> str:
+def _sentence(replay_result: DeadReplayResult) -> str:
     """Summarizes a dead-letter replay for the run's log."""
     refused_words = "".join(
-        f"; {refusal.count} refused again at stage {refusal.stage}" for refusal in done.refused
+        f"; {refusal.count} refused again at stage {refusal.stage}"
+        for refusal in replay_result.refused
     )
     sentence = (
-        f"{done.tried} of {counted(done.open, 'open dead letter')} tried,"
-        f" {done.messages} accepted,"
-        f" {done.edited} of them edited{refused_words}"
+        f"{replay_result.tried} of {counted(replay_result.open, 'open dead letter')} tried,"
+        f" {replay_result.messages} accepted,"
+        f" {replay_result.edited} of them edited{refused_words}"
     )
-    return f"Window {done.window}: {sentence}"
+    return f"Window {replay_result.window}: {sentence}"
 
 
 def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
@@ -268,7 +269,7 @@ def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         topics = last_observations_of(context, spec)
         results = config.results(context, pipeline, [window for _, window in windows])
         snapshot = with_broker_snapshot(pipeline)
-        passed = dict[str, PassedOver]()
+        passed_over = dict[str, PassedOver]()
 
         def show_refusal(key: str, error: RefusedError) -> None:
             show_refused(context, spec, key, error)
@@ -281,14 +282,14 @@ def table_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
                 result = next(results)
             if isinstance(result, PassedOver):
                 show_refused(context, spec, key, result.error)
-                passed[key] = result
+                passed_over[key] = result
                 continue
             last = key == windows[-1][0]
             show(context, pipeline if last else snapshot, result, topics, version, key, last=last)
-        if passed:
+        if passed_over:
             log_checks(context, pipeline)
-            with report_errors(context, spec, f"Window {', '.join(passed)}"):
-                raise all_refused(list(passed.values()), len(windows))
+            with report_errors(context, spec, f"Window {', '.join(passed_over)}"):
+                raise all_refused(list(passed_over.values()), len(windows))
         log_checks(context, pipeline, failing_step=False)
         yield events_logged()
 
