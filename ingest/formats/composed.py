@@ -140,7 +140,7 @@ class ComposedDecoder:
         return all_columns
 
     def open(self) -> Decode:
-        return self.open_reporting(lambda _schema, _asked: None)
+        return self.open_reporting(lambda _schema, _requested: None)
 
     def asking(self, registry: SchemaRegistry) -> Decoder:
         key, value = (

@@ -116,7 +116,7 @@ class ChangeDecoder:
             self.primary_key or (),
         )
         return RowImage(
-            path, columns, self.envelope.many, of_envelope, former, key, self._unavailable
+            path, columns, self.envelope.has_row_list, of_envelope, former, key, self._unavailable
         )
 
     def removed(self, columns: Columns) -> RowImage | None:
@@ -133,7 +133,11 @@ class ChangeDecoder:
         path, unavailable = (*self.root, self.envelope.removed), self._unavailable
         unavailable = "dead" if unavailable == "keep" else unavailable
         return RowImage(
-            path, columns, self.envelope.many, self._of_envelope(columns), unavailable=unavailable
+            path,
+            columns,
+            self.envelope.has_row_list,
+            self._of_envelope(columns),
+            unavailable=unavailable,
         )
 
     @property

@@ -40,7 +40,7 @@ class Envelope:
     - `kind`: the field that says what happened, in one of `words`.
     - `written`: the field with the row after the change; `removed`: the one with the
       row that was deleted; `former`: the one with the row, or a part of it, before an
-      update. `many`: these three are lists, with one item a row.
+      update. `has_row_list`: these three are lists, with one item a row.
     - `names`: the paths of the names of database, schema and table.
     - `schema_change`: the field that is true if the message is about the table's
       columns.
@@ -59,7 +59,7 @@ class Envelope:
     removed: str
     former: str
     names: tuple[tuple[str, FieldPath], ...]
-    many: bool = False
+    has_row_list: bool = False
     schema_change: str | None = None
     marks: tuple[tuple[frozenset[str], frozenset[str]], ...] = ()
     names_topics: bool = False
@@ -130,7 +130,7 @@ CANAL = Envelope(
     removed="data",
     former="old",
     names=_AT_TOP,
-    many=True,
+    has_row_list=True,
     schema_change="isDdl",
 )
 MAXWELL = Envelope(

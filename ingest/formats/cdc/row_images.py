@@ -34,7 +34,7 @@ Mask = npt.NDArray[np.bool_]
 class RowImage:
     """Rows of the table in a field of the envelope.
 
-    - `path`: the path of the row, or of the list of rows if there are `many`.
+    - `path`: the path of the row, or of the list of rows if there are `has_row_list`.
     - `columns`: those of the table; `of_envelope`: those of them that the envelope has
       itself, each with its path.
     - `former`: the path of the row as it was before. If it differs in a column of
@@ -46,7 +46,7 @@ class RowImage:
 
     path: FieldPath
     columns: Columns
-    many: bool = False
+    has_row_list: bool = False
     of_envelope: tuple[tuple[str, FieldPath], ...] = ()
     former: FieldPath = ()
     key: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class RowImage:
             if names:
                 row = pa.struct([field_of(by_name[name]) for name in names])
                 leaves.append(
-                    (path, Column("", pa.list_(row) if self.many else row, nullable=True))
+                    (path, Column("", pa.list_(row) if self.has_row_list else row, nullable=True))
                 )
         row_path = None if self.columns.row_path is None else self.path
         return replace(nested(leaves), finer=self.columns.finer, row_path=row_path)
@@ -81,14 +81,14 @@ class RowImage:
         decoded = decoded.refused(
             SCHEMA, [missing(picked(decoded.rows, self.path), path_text(self.path))]
         )
-        if self.many:
+        if self.has_row_list:
             decoded = self._within_bounds(self._with_equal_counts(decoded), messages)
         images, of_envelope = (
             picked(decoded.rows, self.path),
             [picked(decoded.rows, path) for _, path in self.of_envelope],
         )
         former = picked(decoded.rows, self.former) if self._former_key else None
-        if self.many:
+        if self.has_row_list:
             parents = pc.list_parent_indices(images)
             former = None if former is None else matching_items(images, former)
             images, of_envelope = images.flatten(), [values.take(parents) for values in of_envelope]
@@ -112,7 +112,7 @@ class RowImage:
 
     @property
     def _image_path(self) -> str:
-        return path_text(self.path) + ("[...]" if self.many else "")
+        return path_text(self.path) + ("[...]" if self.has_row_list else "")
 
     def _with_equal_counts(self, decoded: Decoded) -> Decoded:
         """Refuses messages with another number of former rows than of rows.
@@ -174,7 +174,7 @@ class RowImage:
             name: (path, values)
             for (name, path), values in zip(self.of_envelope, of_envelope, strict=True)
         }
-        refusals = [missing(images, self._image_path)] if self.many else []
+        refusals = [missing(images, self._image_path)] if self.has_row_list else []
         values, unsent_masks = [], {}
         for column in self.columns.columns:
             path, raw = paths_and_values.get(column.name, ((*self.path, column.name), None))

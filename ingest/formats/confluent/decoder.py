@@ -133,7 +133,7 @@ class ConfluentDecoder:
     - `records`: the names of the records that are rows; empty: the subjects say them.
     - `other_records`: what messages of other records become.
     - `written_with`: the columns that have something of the schema itself.
-    - `registry`: the registry to ask for schemas; `known`: schemas that needn't be asked
+    - `registry`: the registry to ask for schemas; `known_schemas`: schemas that needn't be asked
       for.
     """
 
@@ -147,7 +147,7 @@ class ConfluentDecoder:
     other_records: OtherRecords = "dead"
     written_with: tuple[tuple[str, WrittenWith], ...] = ()
     registry: SchemaRegistry | None = None
-    known: tuple[WriterSchema, ...] = ()
+    known_schemas: tuple[WriterSchema, ...] = ()
 
     @property
     def columns(self) -> Columns:
@@ -207,7 +207,7 @@ class ConfluentDecoder:
             return []
 
     def with_schemas(self, known: Sequence[WriterSchema]) -> ConfluentDecoder:
-        return replace(self, known=tuple(known)) if self.payloads.kind is not None else self
+        return replace(self, known_schemas=tuple(known)) if self.payloads.kind is not None else self
 
     def schema_ids(self, messages: pa.RecordBatch, _stages: pa.StringArray) -> pa.StringArray:
         """Reads the ids from the frames, whichever stage refused the messages."""
@@ -215,10 +215,10 @@ class ConfluentDecoder:
 
     def open(self) -> Decode:
         """Opens the decoder. A thread keeps its batch decoders until the model's file changes."""
-        return self.open_reporting(lambda _schema, _asked: None)
+        return self.open_reporting(lambda _schema, _requested: None)
 
     def open_reporting(self, on_schema: OnSchema) -> Decode:
-        recipe = replace(self, known=())
+        recipe = replace(self, known_schemas=())
         batch_decoders = built_of_model(
             recipe,
             self.model,
@@ -291,7 +291,7 @@ class FramedBatchDecoder:
         self._decoder = decoder
         self._batch_decoders = batch_decoders
         self._on_schema = on_schema
-        self._schemas = {schema.id: schema for schema in decoder.known}
+        self._schemas = {schema.id: schema for schema in decoder.known_schemas}
         self._reported: set[str] = set()
         self._unknown: set[str] = set()
 

@@ -151,7 +151,7 @@ def tables_of(
     for node in counted:
         rows[node.number, HIGH] = 1 if node.kind == STRUCT else rows[node.number, HIGH]
         counted += node.children
-    rows[0, LOW] = readings[0].alone and len(nodes[0].children) == 1
+    rows[0, LOW] = readings[0].is_only_column and len(nodes[0].children) == 1
     lookups = [np.zeros(0, np.int64)]
     for node in nodes:
         if node.kind == STRUCT:

@@ -64,7 +64,7 @@ class StrictJson:
             (c, converter(c.type, c.epoch, reading.field(c.name), self.truncation, c.zone))
             for c in columns.columns
         ]
-        self._takes_bare_value = reading.alone and len(columns.columns) == 1
+        self._takes_bare_value = reading.is_only_column and len(columns.columns) == 1
         self._only = {c.name for c in columns.columns} if reading.unknown == "dead" else None
         self._placeless = Placeless(columns, _inside)
         self._names = _names(pa.struct(list(columns.arrow_schema)))
