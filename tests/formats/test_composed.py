@@ -34,7 +34,7 @@ from windrow.ingest.testing.contracts.values import dead, deleted, valued, verdi
 HERE = Path(__file__).parent
 
 
-def made(model: str, primary_key: tuple[str, ...] = (), **decode: Any) -> Decoder:
+def decoder_of(model: str, primary_key: tuple[str, ...] = (), **decode: Any) -> Decoder:
     """What a spec's `decode` makes."""
     return make_decoder(
         JsonSection.model_validate({"schema": f"composed_models.py:{model}", **decode}),
@@ -43,7 +43,7 @@ def made(model: str, primary_key: tuple[str, ...] = (), **decode: Any) -> Decode
     )
 
 
-SALES = made(
+SALES = decoder_of(
     "Sale",
     key={"fields": ["number", "shop"]},
     fields_include="except_key",
@@ -130,7 +130,7 @@ def test_a_tombstone_that_is_only_counted_needs_a_good_key() -> None:
     """A message whose key is refused is a dead letter, also where messages without a
     value are dropped.
     """
-    decoder = made(
+    decoder = decoder_of(
         "Sale",
         key={"fields": ["number", "shop"]},
         fields_include="except_key",
@@ -147,7 +147,7 @@ def test_a_tombstone_that_is_only_counted_needs_a_good_key() -> None:
 
 def test_a_prefix_tells_the_keys_columns_from_the_values() -> None:
     """The schema has both under names of their own, the messages under one."""
-    decoder = made(
+    decoder = decoder_of(
         "Named", key={"fields": ["key_id"], "fields_prefix": "key_"}, fields_include="except_key"
     )
     assert decoded(decoder, valued([b'{"id":2}'], [b'{"id":1}'])).rows.to_pylist() == [
@@ -196,7 +196,7 @@ def test_an_avro_key_without_a_usable_schema() -> None:
     """What is wrong with it is told by the key's own setting."""
     key = {"format": "avro", "writer_schema": '{"type": "record"}', "fields": ["shop"]}
     with pytest.raises(SpecError, match=r"decode\.key\.writer_schema"):
-        made("Sale", key=key, fields_include="except_key").open()
+        decoder_of("Sale", key=key, fields_include="except_key").open()
 
 
 VALUES = st.fixed_dictionaries(
@@ -223,7 +223,7 @@ def test_key_and_value_must_agree(
     """Where both have a column, a message whose key says something else is refused for
     the first such column; null is like null alone.
     """
-    decoder = made("Wide", key={"fields": names})
+    decoder = decoder_of("Wide", key={"fields": names})
     keys, values = ([json.dumps(pair[part]).encode() for pair in pairs] for part in (0, 1))
     verdict_by_index = verdicts(decoded(decoder, valued(values, keys)))
     decode_alone = RowDecoder(
@@ -264,7 +264,7 @@ def test_a_message_whose_key_and_value_lost_a_part_of_a_timestamp() -> None:
         (coarse, fine),
     ]
     batch = decoded(
-        made("Wide", key={"fields": ["d"]}),
+        decoder_of("Wide", key={"fields": ["d"]}),
         valued([value for _, value in pairs], [key for key, _ in pairs]),
     )
     assert (batch.valid, batch.truncated) == (4, 3)
@@ -274,7 +274,7 @@ def test_a_header_that_must_be_there() -> None:
     """Its bytes are the column as they are; without it, or without its value, the
     message is refused.
     """
-    decoder = made("Strict", headers={"source": "src"})
+    decoder = decoder_of("Strict", headers={"source": "src"})
     messages = valued(
         [b'{"id":1}'] * 4,
         None,
@@ -368,7 +368,7 @@ def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> 
 )
 def test_a_schema_that_will_not_do(model: str, decode: dict[str, Any], message: str) -> None:
     """It is refused before anything is read, with the column and the setting."""
-    decoder = made(model, **decode)
+    decoder = decoder_of(model, **decode)
     for ask in (lambda: decoder.columns, decoder.open):
         with pytest.raises(SpecError, match=message):
             ask()
@@ -422,7 +422,7 @@ class TestKeyed(TestComposed):
 
     @pytest.fixture
     def decoder(self) -> Decoder:
-        return made(
+        return decoder_of(
             "Sale",
             ("shop", "number"),
             key={"fields": ["number", "shop"]},
@@ -438,7 +438,7 @@ def test_a_message_without_a_value_deletes_by_its_key() -> None:
     keys = [KEY, KEY, b"no", b'{"shop":"b","number":0}', KEY, KEY]
     values = [None, b'{"amount":1}', None, None, b"", None]
     headers: list[list[tuple[str, bytes | None]]] = [[("x-trace", b"\xff")], [], [], [], [], []]
-    decoder = made(
+    decoder = decoder_of(
         "Sale",
         ("shop", "number"),
         key={"fields": ["number", "shop"]},
@@ -463,7 +463,9 @@ def test_a_message_without_a_value_is_the_values_to_judge(primary_key: tuple[str
     """Where its key doesn't have the whole primary key, or there is none, it is what
     the format says of it.
     """
-    decoder = made("Sale", primary_key, key={"fields": ["number"]}, fields_include="except_key")
+    decoder = decoder_of(
+        "Sale", primary_key, key={"fields": ["number"]}, fields_include="except_key"
+    )
     batch = decoded(decoder, valued([None], [b'{"number":7}']))
     assert (dead(batch), batch.deletes) == ([(0, "value", "tombstone")], None)
 

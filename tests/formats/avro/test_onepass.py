@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats import onepass
-from tests.formats.avro.schemas import Made, Reference, Writer, made, mutated
+from tests.formats.avro.schemas import Made, Reference, Writer, mutated, made
 from tests.profiles import examples
 from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema

@@ -28,7 +28,15 @@ from tests.formats.cdc.corpus import (
     Verdict,
     text,
 )
-from tests.formats.cdc.formats import BINLOG, CUSTOMERS, FORMS, HERE, PRODUCTS, WITH_SCHEMA, made
+from tests.formats.cdc.formats import (
+    BINLOG,
+    CUSTOMERS,
+    FORMS,
+    HERE,
+    PRODUCTS,
+    WITH_SCHEMA,
+    decoder_of,
+)
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.cdc.change_metadata import is_called_after
 from windrow.ingest.formats.cdc.unavailable import unavailable
@@ -89,7 +97,7 @@ def expected(verdict: Verdict) -> Verdict:
     return "gone" if isinstance(verdict, str) else verdict
 
 
-def each(corpora: dict[str, Corpus]) -> list[Any]:
+def params_of(corpora: dict[str, Corpus]) -> list[Any]:
     """Which corpus, and which number in it, by its name."""
     return [
         pytest.param(corpus_name, i, id=f"{corpus_name}: {case[0]}")
@@ -99,7 +107,7 @@ def each(corpora: dict[str, Corpus]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    NUMBERED, each({corpus_name: corpus for corpus_name, (_, corpus) in CORPORA.items()})
+    NUMBERED, params_of({corpus_name: corpus for corpus_name, (_, corpus) in CORPORA.items()})
 )
 def test_a_message_becomes_what_stands_beside_it(of: str, number: int) -> None:
     """Its rows to the last digit, or stage and reason; what is neither is counted as
@@ -126,12 +134,15 @@ def test_messages_do_not_move_each_other(corpus_name: str) -> None:
         ]
 
 
-@pytest.mark.parametrize(NUMBERED, each(KEYED))
+@pytest.mark.parametrize(NUMBERED, params_of(KEYED))
 def test_changes_of_a_table_with_a_key(of: str, number: int) -> None:
     """What a message takes out, by the key of the row as it was, and the rows that are
     there then; between two other messages.
     """
-    decoder, (_, value, verdict) = made(of, "Part", primary_key=("id", "part")), KEYED[of][number]
+    decoder, (_, value, verdict) = (
+        decoder_of(of, "Part", primary_key=("id", "part")),
+        KEYED[of][number],
+    )
     first = KEYED[of][0]
     decoded = decoder.open()(valued([first[1], value, first[1]]))
     whole(decoded, decoder.columns.arrow_schema, 3)
@@ -151,7 +162,7 @@ def test_a_key_that_the_messages_key_has() -> None:
     """A deletion takes out the row of its message's key, whatever its value says of the
     row; so does a tombstone.
     """
-    decoder = made(
+    decoder = decoder_of(
         "debezium-json",
         "Part",
         ("part", "id"),
@@ -170,7 +181,7 @@ def test_a_key_that_the_messages_key_has() -> None:
 
 def test_a_former_key_in_a_form_of_its_own() -> None:
     """A former key is read as the key is: one that is none refuses the message."""
-    decoder = made("debezium-json", "Dated", ("day",))
+    decoder = decoder_of("debezium-json", "Dated", ("day",))
     befores = [{"day": 1}, {"day": 2}, {}, None, {"day": 2932897}]
     decoded = decoder.open()(
         valued(
@@ -187,7 +198,7 @@ def test_a_former_key_in_a_form_of_its_own() -> None:
 
 def test_a_key_that_is_a_part_of_the_messages_key() -> None:
     """What the message's key doesn't have of the primary key, the deleted row has."""
-    decoder = made(
+    decoder = decoder_of(
         "debezium-json", "Part", ("part", "id"), key={"fields": ["id"]}, fields_include="except_key"
     )
     values = [
@@ -212,7 +223,7 @@ def test_floats_that_are_no_numbers(name: str) -> None:
     after_field = f'{{"field":"after","type":"struct","fields":[{at_field}]}}'
     with_schema = f'{{"schema":{{"type":"struct","fields":[{after_field}]}},"payload":{row}}}'
     for value, schema_include, second in ((row, False, 7.0), (with_schema, True, 0.007)):
-        decoder = made("debezium-json", "Measured", schema_include=schema_include)
+        decoder = decoder_of("debezium-json", "Measured", schema_include=schema_include)
         [verdict] = became(decoder, [value.encode()])
         assert isinstance(verdict, list)
         [(_, number, instant)] = verdict
@@ -279,14 +290,14 @@ def test_tables_that_are_wanted() -> None:
         "orders|customers": [[A], [A], "gone", [A]],
     }
     for pattern, verdict in verdicts_by_pattern.items():
-        decoder = made("debezium-json", "Part", table_include=pattern)
+        decoder = decoder_of("debezium-json", "Part", table_include=pattern)
         decoded = decoder.open()(valued([*values, text({"ts_ms": 1})]))
         assert [verdicts(decoded).get(i, "gone") for i in range(4)] == verdict
         assert (dead(decoded), decoded.filtered) == (
             [(4, "schema", "missing")],
             1 + verdict.count("gone"),
         )
-    decoder = made("debezium-json", "Part", database_include="a")
+    decoder = decoder_of("debezium-json", "Part", database_include="a")
     values = [
         text({"op": "c", "after": A, "source": {"db": db, "table": "customers"}}) for db in "ab"
     ]
@@ -329,13 +340,13 @@ def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
         )
     ]
     null = {"id": 1, "text": None, "texts": None, "numbers": None, "pairs": None}
-    refused = made("debezium-json", "Toasted").open()(valued(values))
+    refused = decoder_of("debezium-json", "Toasted").open()(valued(values))
     assert dead(refused) == [(0, "schema", "unavailable"), (2, "schema", "unavailable")]
     assert refused.rows[column].to_pylist() == [kept_value, None]
     assert str(refused.dead_detail[0]).endswith(f"(decode.unavailable) - at $.after.{column}")
-    nulls = made("debezium-json", "Toasted", unavailable="null").open()(valued(values))
+    nulls = decoder_of("debezium-json", "Toasted", unavailable="null").open()(valued(values))
     assert nulls.rows.to_pylist() == [null, {**null, column: kept_value}, null, null]
-    keyed = made("debezium-json", "Toasted", ("id",)).open()(valued(values[2:3]))
+    keyed = decoder_of("debezium-json", "Toasted", ("id",)).open()(valued(values[2:3]))
     assert deleted(keyed) == [(0, {"id": 1})]
 
 
@@ -363,7 +374,7 @@ def test_marks_in_lists_of_other_kinds() -> None:
         ]
 
 
-def kept(decoder: Decoder, *events: Any) -> tuple[Any, Any]:
+def left_alone(decoder: Decoder, *events: Any) -> tuple[Any, Any]:
     """What rows leave alone, and what is refused."""
     decoded = decoder.open()(valued([text(event) for event in events]))
     return None if decoded.unavailable is None else decoded.unavailable.to_pylist(), dead(decoded)
@@ -376,7 +387,7 @@ def test_what_a_change_leaves_alone_is_named_where_the_table_keeps_it() -> None:
     keeping = make_keeping()
     old, new = {**A, "name": "x"}, {**A, "name": MARK}
     update = {"op": "u", "before": None, "after": new}
-    assert kept(keeping, update, {**update, "after": old}, {**update, "before": A}) == (
+    assert left_alone(keeping, update, {**update, "after": old}, {**update, "before": A}) == (
         [["name"], [], ["name"]],
         [],
     )
@@ -387,13 +398,16 @@ def test_what_a_change_leaves_alone_is_named_where_the_table_keeps_it() -> None:
         {**update, "after": {**old, "part": MARK}},
     )
     for event in (created, {**created, "op": "r"}, moved, of_key):
-        assert kept(
+        assert left_alone(
             keeping, update, {**update, "op": "d", "before": A}, {**update, "after": old}, event
         ) == ([["name"], []], [refused])
-    assert kept(make_keeping(unavailable="null"), update) == (None, [])
-    assert kept(make_keeping(unavailable="dead"), update) == (None, [(0, "schema", "unavailable")])
+    assert left_alone(make_keeping(unavailable="null"), update) == (None, [])
+    assert left_alone(make_keeping(unavailable="dead"), update) == (
+        None,
+        [(0, "schema", "unavailable")],
+    )
     with pytest.raises(SpecError, match="keep needs a table whose rows can keep"):
-        _ = made("debezium-json", "Part", ("id", "part"), unavailable="keep").columns
+        _ = decoder_of("debezium-json", "Part", ("id", "part"), unavailable="keep").columns
 
 
 def make_keeping(**decode: Any) -> Decoder:
@@ -407,9 +421,9 @@ def make_keeping(**decode: Any) -> Decoder:
 def test_a_value_that_must_be_there_is_never_none() -> None:
     """Where the column isn't nullable, null is no way out."""
     value = text({"op": "u", "after": {**A, "part": MARK}})
-    assert dead(made("debezium-json", "Part", unavailable="null").open()(valued([value]))) == [
-        (0, *MISSING)
-    ]
+    assert dead(
+        decoder_of("debezium-json", "Part", unavailable="null").open()(valued([value]))
+    ) == [(0, *MISSING)]
 
 
 @pytest.mark.parametrize(
@@ -447,7 +461,7 @@ def test_a_message_may_have_many_rows(primary_key: tuple[str, ...]) -> None:
     """Each is there; what stands beside them in the envelope and in the key is there
     for each, and doesn't stop the message.
     """
-    decoder = made("canal-json", "Part", primary_key, envelope={"name": "sql"})
+    decoder = decoder_of("canal-json", "Part", primary_key, envelope={"name": "sql"})
     decoded = decoder.open()(valued([of_many(50_000, "x"), of_many(2, "y")], [b"k" * 40] * 2))
     assert (decoded.rows.num_rows, len(decoded.dead_index)) == (50_002, 0)
     assert decoded.rows["name"].to_pylist()[-3:] == ["x", "y", "y"]
@@ -462,7 +476,7 @@ def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, hea
     """Where many rows would each get a long text of their message, it is refused: a
     megabyte would become a hundred gigabytes.
     """
-    decoder = made("canal-json", "Part", envelope={"name": "sql"})
+    decoder = decoder_of("canal-json", "Part", envelope={"name": "sql"})
     values, keys = [of_many(100_000, sql), of_many(1, sql), of_many(1)], [key, key, None]
     decoded = decoder.open()(valued(values, keys, [[("h", header)], [("h", header)], []]))
     assert dead(decoded) == [(0, "value", "too_large")]
@@ -474,7 +488,7 @@ def test_a_batch_of_messages_made_for_it_is_bounded(rows: int) -> None:
     """However large each is: a batch of 16 MB must not become more than an array of
     texts can hold.
     """
-    decoder = made("canal-json", "Loose", envelope={"name": "sql"})
+    decoder = decoder_of("canal-json", "Loose", envelope={"name": "sql"})
     value = b'{"type":"INSERT","data":[%s],"sql":"%s"}' % (
         b",".join([b"{}"] * rows),
         b"x" * 3 * rows,

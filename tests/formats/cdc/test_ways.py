@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.cdc.formats import made
+from tests.formats.cdc.formats import decoder_of
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
 from windrow.ingest.ports.decoder import Decoded, Decoder
 from windrow.ingest.testing.contracts.values import dead, deleted, valued, verdicts, whole
 
 NAMES = ("debezium-json", "canal-json", "maxwell-json")
-GROWING = {name: made(name, "Part") for name in NAMES}
-KEYED = {name: made(name, "Part", primary_key=("id", "part")) for name in NAMES}
+GROWING = {name: decoder_of(name, "Part") for name in NAMES}
+KEYED = {name: decoder_of(name, "Part", primary_key=("id", "part")) for name in NAMES}
 
 _SCALARS = (
     st.none()

@@ -31,7 +31,7 @@ def ours(text: str, dialect: Dialect) -> list[str] | None:
         return None
 
 
-def theirs(text: str, dialect: Dialect) -> list[str] | None:
+def read_by_library(text: str, dialect: Dialect) -> list[str] | None:
     """As the standard library reads a file of this one line.
 
     Behind an escaped line break the library waits for another line: an empty one comes.
@@ -70,7 +70,7 @@ def test_a_line_is_what_the_standard_library_makes_of_it(
             max_size=12,
         )
     )
-    windrow_fields, library = ours(text, dialect), theirs(text, dialect)
+    windrow_fields, library = ours(text, dialect), read_by_library(text, dialect)
     if windrow_fields is not None:
         assert windrow_fields == library
     elif library is not None:
@@ -82,7 +82,7 @@ def test_a_line_is_what_the_standard_library_makes_of_it(
 def test_an_escaped_line_break_in_the_last_field(end: str, newline: str) -> None:
     """It is a part of the field, and the line may end behind it."""
     text, dialect = f"a^-{end}{newline}", Dialect("^", "]", "-")
-    assert ours(text, dialect) == theirs(text, dialect) == ["a", end]
+    assert ours(text, dialect) == read_by_library(text, dialect) == ["a", end]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=repr)

@@ -173,7 +173,7 @@ def same(first: Any, second: Any) -> bool:
     return repr(first) == repr(second)
 
 
-def held(lines: list[bytes | None], dialect: Dialect, reading: Reading) -> tuple[int, int]:
+def check_promise(lines: list[bytes | None], dialect: Dialect, reading: Reading) -> tuple[int, int]:
     """Prove the promise for each line; how many are taken by the fast way, and how many
     are rows.
     """
@@ -203,7 +203,7 @@ def test_what_is_taken_is_what_the_strict_way_takes(
     whole gives the strict way's verdicts.
     """
     count = examples(2_000)
-    taken_count, rows = held(
+    taken_count, rows = check_promise(
         [_line(dice, dialect, reading.timestamps) for _ in range(count)], dialect, reading
     )
     assert taken_count > count / 10, "too few lines are taken to show anything"
@@ -236,7 +236,7 @@ def test_every_odd_field_in_every_column(reading: Reading) -> None:
         for name in names
         for odd in (fields + instants if name == "at" else fields)
     ]
-    assert held(lines, Dialect(), reading)[0] > 100
+    assert check_promise(lines, Dialect(), reading)[0] > 100
 
 
 def _line(r: random.Random, dialect: Dialect, form: str) -> bytes | None:

@@ -68,7 +68,7 @@ class Both(onepass.Both):
 WAYS: dict[Unknown, Both] = {unknown: Both(COLUMNS, unknown) for unknown in ("ignore", "dead")}
 
 
-def one(kind: pa.DataType, epoch: str | None = None) -> Both:
+def both_of(kind: pa.DataType, epoch: str | None = None) -> Both:
     """For a single column `a`."""
     return Both(Columns((Column("a", kind, nullable=True, epoch=epoch),)), "ignore")
 
@@ -378,7 +378,7 @@ def test_a_document_that_is_the_only_column(kind: pa.DataType, nullable: bool) -
     the column's value in an object, and by both ways.
     """
     columns = Columns((Column("a", kind, nullable=nullable),))
-    bare, inside = Both(columns, "dead", Reading(alone=True)), Both(columns, "dead")
+    bare, inside = Both(columns, "dead", Reading(is_only_column=True)), Both(columns, "dead")
     literals = [literal for literal in LITERALS if not literal.startswith("{")]
     messages = [literal.encode() for literal in literals]
     pairs = [
@@ -401,7 +401,9 @@ def test_a_document_that_is_the_only_column(kind: pa.DataType, nullable: bool) -
 def test_documents_of_one_byte_have_room() -> None:
     """Each is an entry, or two: a batch of them needs more than its bytes would say."""
     both = Both(
-        Columns((Column("a", pa.decimal128(38, 0), nullable=False),)), "dead", Reading(alone=True)
+        Columns((Column("a", pa.decimal128(38, 0), nullable=False),)),
+        "dead",
+        Reading(is_only_column=True),
     )
     both.fast.decode(pa.array([b"1"] * 100_000, pa.binary()))
     assert 2 * both.fast.state[ENTRIES] <= len(both.fast.entries)
@@ -471,7 +473,7 @@ def test_any_mix_of_fields_with_any_bytes_in_between(
 @given(st.lists(st.binary(max_size=12), max_size=20))
 def test_any_bytes_in_a_string(texts: list[bytes]) -> None:
     """UTF-8 and escapes are judged as the strict way does."""
-    both = one(pa.string())
+    both = both_of(pa.string())
     both.compare(
         [
             b'{"a":"' + padding + text + b'"}'
@@ -518,7 +520,7 @@ def test_characters_at_the_edges_of_their_lengths() -> None:
         for text in (*good, *pairs, *bad, *halves)
         for tail in (b"", b"x", b"long enough")
     ]
-    assert one(pa.string()).compare(messages) == (60, 60)
+    assert both_of(pa.string()).compare(messages) == (60, 60)
 
 
 def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
@@ -538,7 +540,7 @@ def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
         for tail in (".0", "e0", "00e-2", "e1", "e22")
     ]
     literals += [str(dice.randrange(1 << 60) * 2**-40) for _ in range(2_000)]
-    fast, rows = one(pa.float64()).compare(
+    fast, rows = both_of(pa.float64()).compare(
         [f'{{"a":{literal}}}'.encode() for literal in literals if "n" not in literal]
     )
     assert fast > 0.95 * rows > 10_000
@@ -560,7 +562,7 @@ def test_digits_and_exponents_beyond_those_that_are_told(kind: pa.DataType) -> N
         for zeros in (300, 990, 9_999, 20_000)
         for power in (zeros + 1, 310, 1_000, 10_000, 10**9)
     ]
-    one(kind).compare(
+    both_of(kind).compare(
         [
             f'{{"a":{sign}{literal}}}'.encode()
             for literal in (*points, *undone)

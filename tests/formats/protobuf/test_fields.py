@@ -36,7 +36,7 @@ def order() -> Any:
     return message_type(descriptor_set(HERE / "things.proto"), "shop.Order", "things.proto")
 
 
-def one(name: str, kind: pa.DataType, epoch: str | None = None) -> Columns:
+def column_of(name: str, kind: pa.DataType, epoch: str | None = None) -> Columns:
     return Columns((Column(name, kind, nullable=True, epoch=epoch),))
 
 
@@ -64,7 +64,7 @@ def one(name: str, kind: pa.DataType, epoch: str | None = None) -> Columns:
 )
 def test_columns_that_can_come(name: str, kind: pa.DataType, epoch: str | None) -> None:
     """Whatever a column can hold of a field exactly, or refuse message by message."""
-    assert callable(reader(order(), one(name, kind, epoch)))
+    assert callable(reader(order(), column_of(name, kind, epoch)))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_columns_that_can_come(name: str, kind: pa.DataType, epoch: str | None) 
 def test_columns_that_can_not_come(name: str, kind: pa.DataType, says: str) -> None:
     """The error names the column and both types."""
     with pytest.raises(SpecError) as refused:
-        reader(order(), one(name, kind))
+        reader(order(), column_of(name, kind))
     assert says in refused.value.what
 
 
@@ -182,7 +182,7 @@ def test_a_type_that_is_only_called_an_instant(fields: str) -> None:
     with pytest.raises(
         SpecError, match=r"it: message google.protobuf.Timestamp can't become timestamp"
     ):
-        reader(kind, one("it", TIMESTAMP))
+        reader(kind, column_of("it", TIMESTAMP))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_type_that_is_only_called_a_wrapper(fields: str) -> None:
     with pytest.raises(
         SpecError, match=r"it: message google.protobuf.Int64Value can't become int64"
     ):
-        reader(called("Int64Value", fields), one("it", pa.int64()))
+        reader(called("Int64Value", fields), column_of("it", pa.int64()))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_type_that_is_only_called_a_wrapper(fields: str) -> None:
 )
 def test_a_type_like_googles_is_googles(name: str, fields: str, kind: pa.DataType) -> None:
     """Registries keep copies of their files."""
-    assert callable(reader(called(name, fields), one("it", kind)))
+    assert callable(reader(called(name, fields), column_of("it", kind)))
 
 
 def called(name: str, fields: str) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats import onepass
-from tests.formats.protobuf.schemas import Made, made, message, mutated
+from tests.formats.protobuf.schemas import Made, message, mutated, made
 from tests.profiles import examples
 from windrow.ingest.formats.protobuf.decoder import ProtobufPass
 from windrow.ingest.formats.protobuf.strict import StrictProtobuf
