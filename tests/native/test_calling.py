@@ -101,7 +101,7 @@ def came_from_disk(module: Loaded) -> bool:
     return module.came_from_disk
 
 
-def kept(below: Path) -> list[Path]:
+def code_files(below: Path) -> list[Path]:
     return sorted(below.rglob("*.code"))
 
 
@@ -110,7 +110,7 @@ def test_the_second_process_loads_what_the_first_compiled(package: Path) -> None
     first, second = load(package), load(package)
     assert (came_from_disk(first), came_from_disk(second)) == (False, True)
     assert (first.times(2), second.times(2)) == (7, 7)
-    assert len(kept(package / "__pycache__")) == 1
+    assert len(code_files(package / "__pycache__")) == 1
 
 
 def test_python_that_writes_no_bytecode_keeps_machine_code(
@@ -121,7 +121,7 @@ def test_python_that_writes_no_bytecode_keeps_machine_code(
     """
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert [came_from_disk(load(package)) for _ in range(2)] == [False, True]
-    assert kept(package)
+    assert code_files(package)
 
 
 def test_code_is_loaded_where_another_user_has_kept_it(
@@ -179,7 +179,7 @@ def test_damaged_files_do_no_harm(read_only: Path, tmp_path: Path, end: int) -> 
     the function is compiled once more, and kept again.
     """
     load(read_only)
-    (damaged,) = kept(tmp_path)
+    (damaged,) = code_files(tmp_path)
     damaged.write_bytes(damaged.read_bytes()[:end])
     assert load(read_only).times(2) == 7
     assert came_from_disk(load(read_only))
@@ -188,7 +188,7 @@ def test_damaged_files_do_no_harm(read_only: Path, tmp_path: Path, end: int) -> 
 def test_a_changed_byte_is_found(package: Path) -> None:
     """Code is run: what is not what was written, to the bit, is made anew."""
     load(package)
-    (damaged,) = kept(package)
+    (damaged,) = code_files(package)
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
@@ -201,7 +201,7 @@ def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.Monke
     nothing half-written does.
     """
     load(package)
-    (file,) = kept(package)
+    (file,) = code_files(package)
     image_bytes = file.read_bytes()
     file.write_bytes(image_bytes[:-1])
 
@@ -288,7 +288,7 @@ def test_where_the_package_can_not_be_written_the_code_is_the_users(
         assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, True)
     finally:
         os.umask(old_umask)
-    assert kept(tmp_path / "cache")
+    assert code_files(tmp_path / "cache")
     for folder in ("windrow", "windrow/compiled"):
         assert (tmp_path / "cache" / folder).stat().st_mode & 0o077 == 0
 
@@ -305,7 +305,7 @@ def test_what_others_could_have_put_there_is_not_loaded(
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
-    assert kept(tmp_path) == []
+    assert code_files(tmp_path) == []
 
 
 @pytest.mark.some(1)
@@ -355,7 +355,7 @@ def test_two_processes_may_begin_at_once(package: Path) -> None:
 
     both = [begun(), begun()]
     assert [process.communicate(timeout=300)[0] for process in both] == ["7 False\n"] * 2
-    assert len(kept(package)) == 1
+    assert len(code_files(package)) == 1
     assert (package / "times.py.made").read_text() == "x"
 
 
@@ -387,7 +387,7 @@ def test_who_asks_whether_it_is_ready_does_not_wait(package: Path, words: list[s
     )
     assert done.stdout == "False False\n" + ("7\n" if words else ""), done.stderr
     until = time.monotonic() + 300
-    while not kept(package):
+    while not code_files(package):
         assert time.monotonic() < until
     assert Compiled("times").ready()
     assert came_from_disk(load(package))
@@ -411,7 +411,7 @@ def test_all_who_may_read_the_package_may_read_its_code(package: Path) -> None:
         load(package)
     finally:
         os.umask(old_umask)
-    (code,) = kept(package)
+    (code,) = code_files(package)
     assert code.stat().st_mode & 0o777 == 0o644
     assert code.parent.stat().st_mode & 0o777 == 0o755
 
@@ -421,7 +421,7 @@ def test_code_that_is_another_users_alone_is_made_anew(
 ) -> None:
     """A folder beside the package that may not be looked into is passed over."""
     load(package)
-    (code,) = kept(package)
+    (code,) = code_files(package)
     closed, stat, temporary = str(code.parent), os.stat, tempfile.TemporaryFile
 
     def refusing(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
@@ -436,7 +436,7 @@ def test_code_that_is_another_users_alone_is_made_anew(
 
     monkeypatch.setattr(os, "stat", refusing)
     monkeypatch.setattr(tempfile, "TemporaryFile", in_a_folder)
-    assert (load(package).times(2), kept(tmp_path / "cache") != []) == (7, True)
+    assert (load(package).times(2), code_files(tmp_path / "cache") != []) == (7, True)
 
 
 def test_files_where_the_user_is_are_not_imported(
