@@ -109,15 +109,15 @@ def plan(broker: MemoryBroker, hours: list[int], partitions: int) -> tuple[float
     return took
 
 
-def behind(committed: int) -> str:
+def measure_ledger(committed: int) -> str:
     """What the plan of a window costs, and its receipt's record, where the ledger has
     so many windows, by a handle of its own; in words.
     """
     broker = filled(committed + LATER, 1)
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
-        before = planner(broker, Path(folder))
+        first_pipeline = planner(broker, Path(folder))
         for hour in range(committed):
-            before.ledger.record(receipt(planned(before, hour), [], 0, "a"))
+            first_pipeline.ledger.record(receipt(planned(first_pipeline, hour), [], 0, "a"))
         pipeline = planner(broker, Path(folder))
         plans, records = [], []
         for hour in range(committed, committed + LATER):
@@ -156,7 +156,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.committed is not None:
         for committed in (10, options.committed):
-            print(behind(committed), flush=True)
+            print(measure_ledger(committed), flush=True)
         return
     broker, broken = filled(options.windows, options.partitions), []
     for order in options.order or ORDERS:

@@ -34,7 +34,7 @@ def keep(result: Kind) -> None:
     )
 
 
-def kept(part: str, kind: type[T]) -> T | None:
+def kept_result(part: str, kind: type[T]) -> T | None:
     """A part's result; None if it was never measured, or kept in another form."""
     try:
         return msgspec.json.decode((KEPT / f"{part}.json").read_bytes(), type=kind)

@@ -30,7 +30,7 @@ class Side:
     does: str
     version: str
     command: Callable[[str], Command]
-    told: Callable[[Job], dict[str, Any]]
+    instructions: Callable[[Job], dict[str, Any]]
     into: Into = nowhere
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -72,8 +72,8 @@ def windrow(
     def command(bootstrap: str) -> Command:
         return [sys.executable, MEASURED / "program.py", bootstrap, *([master] if master else [])]
 
-    told = partial(_windrow_told, work, step)
-    return Side("windrow", does, f"on Spark {version('pyspark')}", command, told, into)
+    instructions = partial(_windrow_told, work, step)
+    return Side("windrow", does, f"on Spark {version('pyspark')}", command, instructions, into)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
         ", `partition` INT METADATA VIRTUAL, `offset` BIGINT METADATA VIRTUAL, `timestamp`"
         " TIMESTAMP_LTZ(3) METADATA VIRTUAL"
     )
-    kept = ", `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3)"
+    metadata_columns = ", `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3)"
     source = FLINK_SOURCE | {
         "connector": "kafka",
         "topic": job.topic,
@@ -171,12 +171,12 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
     lookup = list[str]()
     if work == "lookup":
         where += ", `now` AS PROCTIME()"
-        taken = ", tier STRING, credit BIGINT"
-        kept += taken
-        its = _options(_flink_customers(job))
+        lookup_columns = ", tier STRING, credit BIGINT"
+        metadata_columns += lookup_columns
+        lookup_options = _options(_flink_customers(job))
         lookup = [
             "DROP TEMPORARY TABLE IF EXISTS customers",
-            f"CREATE TEMPORARY TABLE customers (name STRING{taken}) WITH ({its})",
+            f"CREATE TEMPORARY TABLE customers (name STRING{lookup_columns}) WITH ({lookup_options})",
         ]
         names = ", ".join(f"m.`{name}`" for name in [*job.shape.columns, *_FLINK_PLACE])
         rows = (
@@ -189,7 +189,7 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
             "DROP TEMPORARY TABLE IF EXISTS rows_of_them",
             *lookup,
             f"CREATE TEMPORARY TABLE messages ({made_of}{where}) WITH ({_options(source)})",
-            f"CREATE TEMPORARY TABLE rows_of_them ({made_of}{kept}) WITH ({_options(sink)})",
+            f"CREATE TEMPORARY TABLE rows_of_them ({made_of}{metadata_columns}) WITH ({_options(sink)})",
             f"INSERT INTO rows_of_them {rows}",
         ]
     }
@@ -357,11 +357,11 @@ COMPARISONS: dict[str, tuple[Side, ...]] = {
 }
 
 
-def _beside_decoding(what: str, into: Into) -> tuple[Side, ...]:
-    return windrow("table", f"into {what}", into), windrow("rules", "decoding and validation alone")
+def _beside_decoding(noun: str, into: Into) -> tuple[Side, ...]:
+    return windrow("table", f"into {noun}", into), windrow("rules", "decoding and validation alone")
 
 
-BESIDE_DECODING = {name: _beside_decoding(what, into) for name, (what, into) in SINKS.items()} | {
+BESIDE_DECODING = {name: _beside_decoding(noun, into) for name, (noun, into) in SINKS.items()} | {
     "kafka-flink": (
         windrow("table", "into a Kafka topic", kafka),
         flink_exactly_once("into a Kafka topic, exactly once"),
