@@ -221,7 +221,7 @@ class _KeyDecoder:
     decode: Decode
     fields: tuple[str, ...]
 
-    def decoded(self, messages: pa.RecordBatch) -> Decoded:
+    def decode_keys(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message, by its key alone."""
         decoded = self.decode(_keys_as_values(messages))
         if decoded.dropped or decoded.filtered or decoded.rows.num_rows != decoded.valid:
@@ -283,7 +283,7 @@ class _BatchComposer:
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message."""
         decoded_keys = (
-            _all_of(messages.num_rows) if self._key is None else self._key.decoded(messages)
+            _all_of(messages.num_rows) if self._key is None else self._key.decode_keys(messages)
         )
         decoded_keys, tombstones = self._without_tombstones(decoded_keys, messages)
         decoded_keys = self._with_headers(decoded_keys, messages)
@@ -313,7 +313,9 @@ class _BatchComposer:
             together(self._schema, [replace(refused, rows=rows), keyless]),
             deletes=_merged_deletes(tombstones, refused.deletes),
         )
-        return composed.refused(KEY, list(self._disagreeing(other_columns, decoded_values.rows)))
+        return composed.refused(
+            KEY, list(self._find_disagreements(other_columns, decoded_values.rows))
+        )
 
     def _without_tombstones(
         self, decoded_keys: Decoded, messages: pa.RecordBatch
@@ -403,7 +405,7 @@ class _BatchComposer:
             HEADER, refusals
         )
 
-    def _disagreeing(
+    def _find_disagreements(
         self, other_columns: pa.RecordBatch, of_value: pa.RecordBatch
     ) -> list[Refusal]:
         """Rows whose key and value differ in a column that both have."""
@@ -414,7 +416,9 @@ class _BatchComposer:
         )
         return [
             Refusal(
-                _different(other_columns.column(name), of_value.column(self._of_value.index(name))),
+                _find_differences(
+                    other_columns.column(name), of_value.column(self._of_value.index(name))
+                ),
                 "key:differs",
                 f"Expected the same as in the value - at the key's $.{name}",
             )
@@ -440,7 +444,7 @@ def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
     )
 
 
-def _different(first_column: pa.Array, second_column: pa.Array) -> npt.NDArray[np.intp]:
+def _find_differences(first_column: pa.Array, second_column: pa.Array) -> npt.NDArray[np.intp]:
     """Positions at which two columns differ; null equals only null."""
     unlike = pc.fill_null(pc.not_equal(first_column, second_column), False).to_numpy(
         zero_copy_only=False

@@ -299,7 +299,7 @@ def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) ->
     stated = epoch_ratio(epoch) if epoch is not None and logical is None else None
     rule = column_rule(column, _UNITS.get(str(logical), stated))
     half = 1 << (31 if kind.name == "int" else 63)
-    return None if rule is None else rule.within(-half, half - 1)
+    return None if rule is None else rule.narrow(-half, half - 1)
 
 
 def ignored_fields(schema: AvroSchema, columns: Columns) -> tuple[str, ...]:

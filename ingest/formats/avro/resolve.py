@@ -35,7 +35,7 @@ from windrow.ingest.formats.avro.schema import (
 from windrow.ingest.schema.columns import Columns, epoch_of
 
 
-def resolved(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) -> AvroSchema:
+def resolve_schema(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) -> AvroSchema:
     """Returns the schema to read the columns by: the writer's, with what each field becomes.
 
     `records`: the names of the records that are rows, or structs in rows.

@@ -74,7 +74,7 @@ def octets(data, pos, end):
 
 
 @part
-def within(value, bits):
+def fits_bits(value, bits):
     """Returns whether `bits` bits hold all digits of a number other than 0, in binary.
 
     The zeros at its end need no bits: then a float of so many bits is exact.
@@ -94,7 +94,7 @@ def integer(data, pos, end, row, op, node, index, numbers, state, entries, entry
     if pos < 0:
         return -1, entry
     if (value < numbers[np.uintp(row + LOW)] or value > numbers[np.uintp(row + HIGH)]) and (
-        op != VARINT_FLOAT or not within(value, numbers[np.uintp(row + FACTOR)])
+        op != VARINT_FLOAT or not fits_bits(value, numbers[np.uintp(row + FACTOR)])
     ):
         return -1, entry
     if node < 0:
@@ -112,7 +112,7 @@ def integer(data, pos, end, row, op, node, index, numbers, state, entries, entry
 
 
 @inlined
-def fixed(data, pos, end, row, op, node, index, numbers, entries, entry):
+def scan_fixed(data, pos, end, row, op, node, index, numbers, entries, entry):
     """Scans a value that always has the same number of bytes."""
     n = (
         8
@@ -189,7 +189,7 @@ def wide(data, pos, end, row, node, index, numbers, entries, entry):
 
 
 @part
-def zoned(data, pos, end, row, node, index, numbers, state, entries, entry):
+def scan_zoned(data, pos, end, row, node, index, numbers, state, entries, entry):
     """Scans a text that is a timestamp with an offset."""
     pos, n = octets(data, pos, end)
     if pos < 0:

@@ -62,7 +62,15 @@ from windrow.ingest.formats.avro.program import (
     VARINT_FLOAT,
     WIDTH,
 )
-from windrow.ingest.formats.avro.scalars import enum, fixed, integer, octets, varint, wide, zoned
+from windrow.ingest.formats.avro.scalars import (
+    enum,
+    integer,
+    octets,
+    scan_fixed,
+    scan_zoned,
+    varint,
+    wide,
+)
 from windrow.ingest.formats.shared.budget import budget
 from windrow.ingest.formats.shared.entries import put
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
@@ -170,7 +178,7 @@ def message(data, pos, end, begin, budget, numbers, state, entries, keys):
                 entry = put(entries, entry, node, index, pos << 32 | n << 1)
             pos += n
         elif op <= FIXED_ANY:
-            pos, entry = fixed(data, pos, end, row, op, node, index, numbers, entries, entry)
+            pos, entry = scan_fixed(data, pos, end, row, op, node, index, numbers, entries, entry)
         elif op == UNION:
             pos, branch = varint(data, pos, end, INT_BYTES)
             if pos < 0 or branch < 0 or branch >= numbers[np.uintp(row + COUNT)]:
@@ -210,7 +218,9 @@ def message(data, pos, end, begin, budget, numbers, state, entries, keys):
         elif op == DECIMAL_OCTETS:
             pos, entry = wide(data, pos, end, row, node, index, numbers, entries, entry)
         elif op == INSTANT_OCTETS:
-            pos, entry = zoned(data, pos, end, row, node, index, numbers, state, entries, entry)
+            pos, entry = scan_zoned(
+                data, pos, end, row, node, index, numbers, state, entries, entry
+            )
         elif op == RETURN:
             pc = state[frame + INSTRUCTION]
             frame -= FRAME

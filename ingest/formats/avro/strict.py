@@ -81,7 +81,7 @@ Null is None. Raises RefusedValueError if the bytes are no such value.
 _ROOT: Path = (None, "$")
 
 
-def _refused(reason: str, message: str, path: Path) -> RefusedValueError:
+def _refusal(reason: str, message: str, path: Path) -> RefusedValueError:
     return RefusedValueError(reason, message, _path_text(path))
 
 
@@ -118,7 +118,7 @@ class _Cursor:
     def take(self, count: int, path: Path) -> bytes:
         """Reads the next `count` bytes."""
         if not 0 <= count <= len(self.data) - self.pos:
-            raise self.malformed(
+            raise self.malformed_error(
                 "a negative length" if count < 0 else "the message ends within a value", path
             )
         self.pos += count
@@ -137,11 +137,11 @@ class _Cursor:
                 if number >> (32 if max_bytes == INT_BYTES else 64):
                     break
                 return (number >> 1) ^ -(number & 1)
-        raise self.malformed("a number is too long", path)
+        raise self.malformed_error("a number is too long", path)
 
-    def malformed(self, message: str, path: Path) -> RefusedValueError:
+    def malformed_error(self, message: str, path: Path) -> RefusedValueError:
         """Makes the error for bytes that aren't an encoding of the schema."""
-        return _refused("not_avro", f"Avro is malformed: {message} (byte {self.pos})", path)
+        return _refusal("not_avro", f"Avro is malformed: {message} (byte {self.pos})", path)
 
     def descend(self, path: Path) -> None:
         """Enters an array, a map, or a record that no column is for.
@@ -150,7 +150,7 @@ class _Cursor:
         """
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise _refused(
+            raise _refusal(
                 "too_deep",
                 f"Expected arrays, maps and records nested at most {MAX_DEPTH} deep",
                 path,
@@ -160,7 +160,7 @@ class _Cursor:
         """Takes the cost of one item of an array, or of one entry of a map, from the budget."""
         self.budget -= cost
         if self.budget < 0:
-            raise _refused(
+            raise _refusal(
                 "too_large",
                 f"Expected items of at most {SHARE} bytes for each byte of the message",
                 path,
@@ -218,7 +218,7 @@ class StrictAvro:
     def _read(self, cursor: _Cursor) -> list[Any]:
         row = {name: read(cursor, (_ROOT, step)) for name, step, read in self._fields}
         if cursor.pos < len(cursor.data):
-            raise cursor.malformed("there are bytes after the record", _ROOT)
+            raise cursor.malformed_error("there are bytes after the record", _ROOT)
         return [row[name] for name in self._order]
 
     def _field(self, kind: AvroType, column: Column | None) -> Read:
@@ -327,7 +327,7 @@ def _null(_cursor: _Cursor, _path: Path) -> None:
 
 def _refused_branch(kind: RefusedType, column: pa.DataType) -> Read:
     def read(_cursor: _Cursor, path: Path) -> None:
-        raise _refused(
+        raise _refusal(
             kind.reason,
             f"Expected a value that a column of {column} can hold, got a union's {kind.words}",
             path,
@@ -340,7 +340,7 @@ def _required(read: Read) -> Read:
     def required(cursor: _Cursor, path: Path) -> Any:
         value = read(cursor, path)
         if value is None:
-            raise _refused("missing", "Expected a value, got null", path)
+            raise _refusal("missing", "Expected a value, got null", path)
         return value
 
     return required
@@ -350,7 +350,7 @@ def _union(branches: list[Read]) -> Read:
     def read(cursor: _Cursor, path: Path) -> Any:
         branch = cursor.varint(path, INT_BYTES)
         if not 0 <= branch < len(branches):
-            raise cursor.malformed(f"the union has only {len(branches)} types", path)
+            raise cursor.malformed_error(f"the union has only {len(branches)} types", path)
         return branches[branch](cursor, path)
 
     return read
@@ -370,14 +370,16 @@ def _blocks(cursor: _Cursor, path: Path, item: Callable[[int], None]) -> None:
             count, size = -count, cursor.varint(path)
             end = cursor.pos + size
             if size < 0:
-                raise cursor.malformed("a block has a negative length", path)
+                raise cursor.malformed_error("a block has a negative length", path)
         if count > len(cursor.data) - cursor.pos:
-            raise cursor.malformed("a block claims more items than the message has bytes", path)
+            raise cursor.malformed_error(
+                "a block claims more items than the message has bytes", path
+            )
         for _ in range(count):
             item(number)
             number += 1
         if end not in {None, cursor.pos}:
-            raise cursor.malformed("a block's items don't end where it says", path)
+            raise cursor.malformed_error("a block's items don't end where it says", path)
     cursor.depth -= 1
 
 
@@ -403,7 +405,7 @@ def _empty_array(cursor: _Cursor, path: Path) -> None:
     cursor.descend(path)
     while (count := cursor.varint(path)) != 0:
         if count == -(1 << 63) or (count < 0 and cursor.varint(path) != 0):
-            raise cursor.malformed("a block's items don't end where it says", path)
+            raise cursor.malformed_error("a block's items don't end where it says", path)
     cursor.depth -= 1
 
 
@@ -427,7 +429,7 @@ def _map(read: Read, cost: int | None) -> Read:
                 return
             keys.add(key)
             if len(keys) <= number:
-                raise _refused("duplicate_key", "Map has a key more than once", path)
+                raise _refusal("duplicate_key", "Map has a key more than once", path)
             if cursor.keep:
                 kept_entries.append((key, value))
 
@@ -446,7 +448,7 @@ def _enum(symbols: tuple[str, ...]) -> Read:
     def read(cursor: _Cursor, path: Path) -> str:
         index = cursor.varint(path, INT_BYTES)
         if not 0 <= index < len(symbols):
-            raise cursor.malformed(f"the enum has only {len(symbols)} symbols", path)
+            raise cursor.malformed_error(f"the enum has only {len(symbols)} symbols", path)
         return symbols[index]
 
     return read
@@ -466,7 +468,7 @@ def _text(cursor: _Cursor, path: Path) -> str:
         return octets.decode()
     except UnicodeDecodeError as error:
         where = cursor.pos - len(octets) + error.start
-        raise _refused(
+        raise _refusal(
             "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {where})", path
         ) from None
 
@@ -474,7 +476,7 @@ def _text(cursor: _Cursor, path: Path) -> str:
 def _boolean(cursor: _Cursor, path: Path) -> bool:
     byte = cursor.take(1, path)[0]
     if byte > 1:
-        raise cursor.malformed("a boolean is neither 0 nor 1", path)
+        raise cursor.malformed_error("a boolean is neither 0 nor 1", path)
     return bool(byte)
 
 
@@ -515,9 +517,9 @@ def _integer(rule: IntegerRule, max_bytes: int, column: pa.DataType) -> Read:
                 return value
         elif rule.low <= number <= rule.high:
             if number % rule.divisor:
-                cursor.truncation.needed(_path_text(path))
+                cursor.truncation.note_cut(_path_text(path))
             return number * rule.factor // rule.divisor
-        raise _refused("out_of_range", f"Expected {expected}", path)
+        raise _refusal("out_of_range", f"Expected {expected}", path)
 
     return read
 
@@ -547,7 +549,7 @@ def _decimal_value(
 ) -> Decimal:
     """Converts an unscaled number and its scale to the column's scale, if no digit is lost."""
     if not octets:
-        raise cursor.malformed("a decimal has no bytes", path)
+        raise cursor.malformed_error("a decimal has no bytes", path)
     unscaled, zeros = int.from_bytes(octets, "big", signed=True), column.scale - scale
     if unscaled and -_MOST_SCALE_DIFFERENCE <= zeros <= _MOST_SCALE_DIFFERENCE:
         unscaled, remainder = (
@@ -560,5 +562,5 @@ def _decimal_value(
             f"Expected a decimal of {column.precision} digits, {column.scale} of them after the"
             " point"
         )
-        raise _refused("out_of_range", message, path)
+        raise _refusal("out_of_range", message, path)
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -column.scale))

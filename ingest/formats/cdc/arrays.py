@@ -14,7 +14,7 @@ from windrow.ingest.ports.decoder import Decoded, Refusal
 from windrow.ingest.schema.columns import Column, Columns, epoch_of, field_of, zone_of
 
 
-def nested(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
+def nest_columns(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
     """Columns of an envelope that has each leaf at its path.
 
     No path may be the beginning of another. None of the leaves is a row yet.
@@ -44,7 +44,7 @@ def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
     ]
 
 
-def picked(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:
+def pick(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:
     """The column at a path; null where a struct on the way is null."""
     name, *rest = path
     column = rows.column(name)
@@ -56,7 +56,7 @@ def path_text(path: FieldPath) -> str:
     return ".".join(("$", *path))
 
 
-def missing(values: pa.Array, path: str) -> Refusal:
+def refuse_nulls(values: pa.Array, path: str) -> Refusal:
     """Refuses rows that are null in a column that isn't nullable."""
     return Refusal(
         np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)),
@@ -65,7 +65,7 @@ def missing(values: pa.Array, path: str) -> Refusal:
     )
 
 
-def chosen(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
+def keep_rows(decoded: Decoded, row_mask: npt.NDArray[np.bool_]) -> Decoded:
     """Keeps some of the rows; messages without any row left are filtered."""
     if row_mask.all():
         return decoded

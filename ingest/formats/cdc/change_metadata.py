@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import chosen, missing, nested, path_text, picked
+from windrow.ingest.formats.cdc.arrays import keep_rows, nest_columns, path_text, pick, refuse_nulls
 from windrow.ingest.formats.cdc.envelope import (
     DATABASE,
     SCHEMA,
@@ -103,9 +103,9 @@ class ChangeMetadata:
         if self._envelope.schema_change is not None:
             name = self._envelope.schema_change
             leaves.append(((*self._root, name), Column(name, pa.bool_(), nullable=True)))
-        return nested(leaves)
+        return nest_columns(leaves)
 
-    def classified(
+    def classify(
         self, decode: Decode, messages: pa.RecordBatch
     ) -> tuple[Decoded, npt.NDArray[np.int8]]:
         """Classifies messages by their metadata.
@@ -114,7 +114,7 @@ class ChangeMetadata:
         kind of change of each of these. The others are refused, filtered or dropped.
         """
         decoded = decode(messages)
-        decoded = chosen(
+        decoded = keep_rows(
             decoded,
             (self._changes(decoded.rows) != ChangeKind.OTHER) & ~self._marks(decoded, messages),
         )
@@ -130,7 +130,7 @@ class ChangeMetadata:
         marks = np.zeros(decoded.rows.num_rows, np.bool_)
         if self._envelope.marks:
             unnamed = np.flatnonzero(
-                picked(decoded.rows, self._kind).is_null().to_numpy(zero_copy_only=False)
+                pick(decoded.rows, self._kind).is_null().to_numpy(zero_copy_only=False)
             )
             values = messages.column("value").take(decoded.row_index.take(pa.array(unnamed)))
             marks[unnamed] = [
@@ -145,7 +145,7 @@ class ChangeMetadata:
         """
         if not self._by_topic:
             return decoded
-        topics, tables = messages.column("topic"), picked(decoded.rows, self._names[TABLE])
+        topics, tables = messages.column("topic"), pick(decoded.rows, self._names[TABLE])
         other_table_mask = np.zeros(len(tables), np.bool_)
         for topic in pc.unique(topics).to_pylist():
             others = [
@@ -182,33 +182,33 @@ class ChangeMetadata:
         decoded = decoded.refused(
             STAGE,
             [
-                missing(picked(decoded.rows, self._names[name]), path_text(self._names[name]))
+                refuse_nulls(pick(decoded.rows, self._names[name]), path_text(self._names[name]))
                 for name in patterns
             ],
         )
         row_mask = np.ones(decoded.rows.num_rows, np.bool_)
         for name, pattern in patterns.items():
-            names = picked(decoded.rows, self._names[name])
+            names = pick(decoded.rows, self._names[name])
             matches = pc.match_substring_regex(names, pattern)
             if name == TABLE and SCHEMA in self._names:
                 full_names = pc.binary_join_element_wise(
-                    picked(decoded.rows, self._names[SCHEMA]), names, "."
+                    pick(decoded.rows, self._names[SCHEMA]), names, "."
                 )
                 matches = pc.or_(
                     matches, pc.fill_null(pc.match_substring_regex(full_names, pattern), False)
                 )
             row_mask &= matches.to_numpy(zero_copy_only=False).astype(np.bool_)
-        return chosen(decoded, row_mask)
+        return keep_rows(decoded, row_mask)
 
     def _changes(self, heads: pa.RecordBatch) -> npt.NDArray[np.int8]:
         """Kind of change of each row; -1: the word is unknown."""
         words = pa.array([word for word, _ in self._envelope.words])
         stand_for = np.array([-1, *(change for _, change in self._envelope.words)], np.int8)
-        numbers = pc.fill_null(pc.index_in(picked(heads, self._kind), words), -1)
+        numbers = pc.fill_null(pc.index_in(pick(heads, self._kind), words), -1)
         changes: npt.NDArray[np.int8] = stand_for[1 + numbers.to_numpy()]
         if self._envelope.schema_change is not None:
             of_schema = pc.fill_null(
-                picked(heads, (*self._root, self._envelope.schema_change)), False
+                pick(heads, (*self._root, self._envelope.schema_change)), False
             ).to_numpy(zero_copy_only=False)
             changes[of_schema & (changes != ChangeKind.TRUNCATED)] = ChangeKind.OTHER
         return changes
@@ -221,7 +221,9 @@ class ChangeMetadata:
             np.flatnonzero(changes == ChangeKind.TRUNCATED),
         )
         return [
-            missing(pc.if_else(pa.array(changes >= 0), "", picked(heads, self._kind)), kind_path),
+            refuse_nulls(
+                pc.if_else(pa.array(changes >= 0), "", pick(heads, self._kind)), kind_path
+            ),
             Refusal(
                 unknown,
                 "unknown_change",

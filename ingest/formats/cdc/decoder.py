@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.arrays import nested, path_text
+from windrow.ingest.formats.cdc.arrays import nest_columns, path_text
 from windrow.ingest.formats.cdc.change_metadata import EVERYTHING, ChangeMetadata, Included
 from windrow.ingest.formats.cdc.envelope import ChangeKind, Envelope, FieldPath
 from windrow.ingest.formats.cdc.row_images import RowImage
@@ -102,7 +102,7 @@ class ChangeDecoder:
     def _may_have(self, path: FieldPath) -> bool:
         """Returns whether messages may have a text at a path."""
         try:
-            self.inner.check(nested([(path, Column("", pa.string(), nullable=True))]))
+            self.inner.check(nest_columns([(path, Column("", pa.string(), nullable=True))]))
         except SpecError:
             return False
         return True
@@ -206,7 +206,7 @@ class _BatchDecoder:
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message."""
-        metadata, changes = self._metadata.classified(self._decode_metadata, messages)
+        metadata, changes = self._metadata.classify(self._decode_metadata, messages)
         index = metadata.row_index.to_numpy()
         counted = replace(
             metadata, rows=metadata.rows.slice(0, 0), row_index=metadata.row_index.slice(0, 0)
@@ -222,7 +222,7 @@ class _BatchDecoder:
         return (
             decoded
             if self._text_row is None or not len(decoded.dead_index)
-            else replace(decoded, dead_detail=self._explained(decoded.dead_detail))
+            else replace(decoded, dead_detail=self._explain(decoded.dead_detail))
         )
 
     def _without_new(self, written: Decoded, updated: npt.NDArray[np.int64]) -> Decoded:
@@ -247,7 +247,7 @@ class _BatchDecoder:
         message = f"{NOT_SENT}, and the row is new by its key - at {path_text(self._written.path)}"
         return written.refused(SCHEMA, [Refusal(new, "unavailable", message)])
 
-    def _explained(self, details: pa.StringArray) -> pa.StringArray:
+    def _explain(self, details: pa.StringArray) -> pa.StringArray:
         """Details of dead letters; where rows are texts, with what that means."""
         for image in (self._written, self._removed):
             if image is not None:

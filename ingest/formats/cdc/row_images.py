@@ -10,7 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.formats.cdc.arrays import matching_items, missing, nested, path_text, picked
+from windrow.ingest.formats.cdc.arrays import (
+    matching_items,
+    nest_columns,
+    path_text,
+    pick,
+    refuse_nulls,
+)
 from windrow.ingest.formats.cdc.envelope import FieldPath
 from windrow.ingest.formats.cdc.unavailable import NOT_SENT, Unavailable, unavailable
 from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
@@ -70,7 +76,7 @@ class RowImage:
                     (path, Column("", pa.list_(row) if self.has_row_list else row, nullable=True))
                 )
         row_path = None if self.columns.row_path is None else self.path
-        return replace(nested(leaves), finer=self.columns.finer, row_path=row_path)
+        return replace(nest_columns(leaves), finer=self.columns.finer, row_path=row_path)
 
     def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
         """Rows of some messages.
@@ -79,15 +85,15 @@ class RowImage:
         """
         decoded = decode(messages)
         decoded = decoded.refused(
-            SCHEMA, [missing(picked(decoded.rows, self.path), path_text(self.path))]
+            SCHEMA, [refuse_nulls(pick(decoded.rows, self.path), path_text(self.path))]
         )
         if self.has_row_list:
             decoded = self._within_bounds(self._with_equal_counts(decoded), messages)
         images, of_envelope = (
-            picked(decoded.rows, self.path),
-            [picked(decoded.rows, path) for _, path in self.of_envelope],
+            pick(decoded.rows, self.path),
+            [pick(decoded.rows, path) for _, path in self.of_envelope],
         )
-        former = picked(decoded.rows, self.former) if self._former_key else None
+        former = pick(decoded.rows, self.former) if self._former_key else None
         if self.has_row_list:
             parents = pc.list_parent_indices(images)
             former = None if former is None else matching_items(images, former)
@@ -95,7 +101,7 @@ class RowImage:
             decoded = decoded.with_rows(decoded.rows, parents.to_numpy())
         values, refusals, unsent_masks = self._values(images, of_envelope)
         rows = pa.RecordBatch.from_arrays(values, self.columns.arrow_schema.names)
-        decoded = replace(decoded, unavailable=_left_alone(unsent_masks))
+        decoded = replace(decoded, unavailable=_names_of_unsent(unsent_masks))
         if not self.key:
             return replace(decoded, rows=rows).refused(SCHEMA, refusals)
         deletes = self._former_keys(rows, former)
@@ -122,7 +128,7 @@ class RowImage:
         if not self._former_key:
             return decoded
         row_counts, former_counts = (
-            pc.list_value_length(picked(decoded.rows, path)) for path in (self.path, self.former)
+            pc.list_value_length(pick(decoded.rows, path)) for path in (self.path, self.former)
         )
         unlike = pc.fill_null(
             pc.and_(pc.not_equal(row_counts, former_counts), pc.not_equal(former_counts, 0)), False
@@ -138,7 +144,7 @@ class RowImage:
         Key, headers and columns of the envelope are repeated for each row.
         """
         row_counts, index = (
-            pc.list_value_length(picked(decoded.rows, self.path)).to_numpy(zero_copy_only=False),
+            pc.list_value_length(pick(decoded.rows, self.path)).to_numpy(zero_copy_only=False),
             decoded.row_index.to_numpy(),
         )
         value_sizes, repeated_sizes = (
@@ -147,7 +153,7 @@ class RowImage:
         )
         room = np.minimum(FREE + SHARE * (value_sizes + repeated_sizes), MOST)
         for _, path in self.of_envelope:
-            values = picked(decoded.rows, path)
+            values = pick(decoded.rows, path)
             repeated_sizes = repeated_sizes + (
                 value_sizes if pa.types.is_nested(values.type) else _sizes(values)
             )
@@ -174,7 +180,7 @@ class RowImage:
             name: (path, values)
             for (name, path), values in zip(self.of_envelope, of_envelope, strict=True)
         }
-        refusals = [missing(images, self._image_path)] if self.has_row_list else []
+        refusals = [refuse_nulls(images, self._image_path)] if self.has_row_list else []
         values, unsent_masks = [], {}
         for column in self.columns.columns:
             path, raw = paths_and_values.get(column.name, ((*self.path, column.name), None))
@@ -196,7 +202,7 @@ class RowImage:
                                 np.flatnonzero(mask), "unavailable", f"{NOT_SENT} - at {value_path}"
                             )
                         )
-            refusals += [] if column.nullable else [missing(raw, value_path)]
+            refusals += [] if column.nullable else [refuse_nulls(raw, value_path)]
             values.append(raw)
         return values, refusals, unsent_masks
 
@@ -222,7 +228,7 @@ class RowImage:
         )
 
 
-def _left_alone(unsent_masks: Mapping[str, Mask]) -> pa.ListArray | None:
+def _names_of_unsent(unsent_masks: Mapping[str, Mask]) -> pa.ListArray | None:
     """Names of the columns that each row leaves alone; None if no row does."""
     if not unsent_masks:
         return None

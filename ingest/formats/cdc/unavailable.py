@@ -49,9 +49,9 @@ def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
     """Mask of a column's values that are the mark; None if none is."""
     kind = values.type
     if pa.types.is_string(kind):
-        return _marked(pc.is_in(values, _TEXTS))
+        return _mask_or_none(pc.is_in(values, _TEXTS))
     if pa.types.is_binary(kind):
-        return _marked(pc.fill_null(pc.equal(values, _BYTES), False))
+        return _mask_or_none(pc.fill_null(pc.equal(values, _BYTES), False))
     if pa.types.is_map(kind):
         return unavailable(pa.ListArray.from_arrays(values.offsets, values.keys))
     if not pa.types.is_list(kind):
@@ -64,7 +64,9 @@ def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
         return _of_numbers(pa.ListArray.from_arrays(values.offsets, values.values.view(pa.int32())))
     items = values.flatten()
     inside = (
-        _marked(pc.is_in(items, _ITEMS)) if pa.types.is_string(items.type) else unavailable(items)
+        _mask_or_none(pc.is_in(items, _ITEMS))
+        if pa.types.is_string(items.type)
+        else unavailable(items)
     )
     if inside is None:
         return None
@@ -74,7 +76,7 @@ def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
     return mask
 
 
-def _marked(matches: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
+def _mask_or_none(matches: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
     mask: npt.NDArray[np.bool_] = matches.to_numpy(zero_copy_only=False)
     return mask if mask.any() else None
 

@@ -185,7 +185,10 @@ class ConfluentDecoder:
         if self.payloads.kind is None:
             return PreparedDecoder(self, [])
         subjects = dict.fromkeys(subject for topic in topics for subject in self.subjects.of(topic))
-        versions = {subject: self.asked.of_subject(subject, MOST_VERSIONS) for subject in subjects}
+        versions = {
+            subject: self.required_registry.of_subject(subject, MOST_VERSIONS)
+            for subject in subjects
+        }
         schemas = [schema for of_subject in versions.values() for schema in of_subject]
         if self.records:
             return PreparedDecoder(self, schemas)
@@ -228,7 +231,7 @@ class ConfluentDecoder:
         return FramedBatchDecoder(self, batch_decoders, on_schema).decode
 
     @property
-    def asked(self) -> SchemaRegistry:
+    def required_registry(self) -> SchemaRegistry:
         """Registry to ask.
 
         Raises:
@@ -318,7 +321,7 @@ class FramedBatchDecoder:
             for indices, make in parts
             if len(indices)
         ]
-        for number, indices in _grouped(numbers, len(framed.frames)):
+        for number, indices in _group_rows(numbers, len(framed.frames)):
             of_frame = values.take(pa.array(indices))
             part = self._of_frame(framed.frames[number], of_frame, messages, indices)
             decoded.append(part.numbered(pa.array(indices)))
@@ -424,7 +427,7 @@ class FramedBatchDecoder:
         if id_ in self._unknown:
             return None
         if id_ not in self._schemas:
-            schema = self._decoder.asked.schema(id_)
+            schema = self._decoder.required_registry.schema(id_)
             if schema is None:
                 self._note_unknown(id_, messages.slice(int(rows[0]), 1))
                 return None
@@ -481,7 +484,9 @@ class FramedBatchDecoder:
         )
 
 
-def _grouped(numbers: npt.NDArray[np.int64], count: int) -> list[tuple[int, npt.NDArray[np.int64]]]:
+def _group_rows(
+    numbers: npt.NDArray[np.int64], count: int
+) -> list[tuple[int, npt.NDArray[np.int64]]]:
     """Returns the rows of each frame's messages, in order, by one sort."""
     order = np.argsort(numbers, kind="stable").astype(np.int64)
     edges = np.searchsorted(numbers[order], np.arange(count + 1))

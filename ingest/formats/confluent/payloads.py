@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.fit import misfits as avro_misfits
-from windrow.ingest.formats.avro.resolve import is_one_of, resolved
+from windrow.ingest.formats.avro.resolve import is_one_of, resolve_schema
 from windrow.ingest.formats.avro.schema import AvroSchema, parse_root
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.formats.confluent.frame import Frame
@@ -61,7 +61,7 @@ class AvroPayloads:
         reason_by_column: dict[str, str] = {}
         for written in _records(schema, _only(columns)):
             present = _present(columns, written.fields)
-            reason_by_column |= avro_misfits(resolved(written, present), present)
+            reason_by_column |= avro_misfits(resolve_schema(written, present), present)
         return reason_by_column
 
     def batch_decoder(
@@ -77,7 +77,7 @@ class AvroPayloads:
         by_field = columns.as_written(written.fields)
         if _is_other(written.names, written.fields, by_field.columns, records):
             return OtherRecord(written.root or "no record")
-        read = resolved(written, by_field.columns, records)
+        read = resolve_schema(written, by_field.columns, records)
         fast, strict = AvroPass(read, by_field.columns), StrictAvro(read, by_field.columns)
         return RecordDecoder(
             BatchDecoder(columns.arrow_schema, fast, strict, by_field.defaults, frame.skip),

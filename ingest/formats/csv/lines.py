@@ -90,7 +90,7 @@ class Lines:
         while len(pieces) < max_fields:
             field = self._field.match(text, pos)
             if field is None:
-                raise self._malformed(text, pos)
+                raise self._malformed_error(text, pos)
             pieces.append(self._piece(field))
             if field["delimiter"] is None:
                 return pieces
@@ -109,7 +109,7 @@ class Lines:
             return Piece(self._in_bare.sub(_meaning, field["bare"]), field["bare"])
         return Piece(self._in_quoted.sub(_meaning, quoted), None)
 
-    def _malformed(self, text: str, pos: int) -> RefusedValueError:
+    def _malformed_error(self, text: str, pos: int) -> RefusedValueError:
         problem = "a line break, or an escape with nothing behind it"
         if self._quoted is not None and text.startswith(str(self._quote), pos):
             closed = self._quoted.match(text, pos)

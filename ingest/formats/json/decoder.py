@@ -15,7 +15,7 @@ from windrow.ingest.formats.json.layout import (
     PASS,
     SPARE,
     Tables,
-    as_read,
+    assign_readings,
     tables_of,
 )
 from windrow.ingest.formats.json.strict import StrictJson
@@ -96,7 +96,7 @@ class JsonPass(OnePass):
     def __init__(self, columns: Columns, reading: Reading = EXACT) -> None:
         nodes = nodes_of(columns)
         super().__init__(nodes, ITEMS, PASS, PASS)
-        self._readings, self._columns = as_read(nodes, reading), columns
+        self._readings, self._columns = assign_readings(nodes, reading), columns
         self._others = reading.unknown == "ignore"
         self._required = sum(node.required for node in nodes)
         self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in nodes) else 1

@@ -117,7 +117,7 @@ def tables_of(
 ) -> Tables:
     """Makes the tables for the compiled pass.
 
-    `readings`: as `as_read` gives them. `finer`: what becomes of timestamps finer than a
+    `readings`: as `assign_readings` gives them. `finer`: what becomes of timestamps finer than a
     microsecond. `row_path`: as in `Columns`.
     """
     rows = np.zeros((len(nodes), WIDTH), np.int64)
@@ -164,7 +164,7 @@ def tables_of(
     return Tables(np.concatenate([rows.ravel(), *lookups]), names)
 
 
-def as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
+def assign_readings(nodes: list[Node], reading: Reading) -> list[Reading]:
     """Readings of the values of each node, which are also noted in the nodes."""
     readings = [reading] * len(nodes)
     for node in nodes:

@@ -15,7 +15,7 @@ from windrow.ingest.formats.json.text import QUOTE, text_end
 from windrow.ingest.formats.shared.entries import put as put_entry
 from windrow.ingest.formats.shared.instants import day, epoch, instant
 from windrow.ingest.formats.shared.nodes import BOOL, DAY, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
-from windrow.ingest.formats.shared.numbers import decimal, number, numeric, unscaled
+from windrow.ingest.formats.shared.numbers import decimal, number, numeric, read_unscaled
 from windrow.ingest.formats.shared.octets import FALSE, TRUE, byte, literal_end
 from windrow.ingest.formats.shared.onepass import ENTRIES
 from windrow.ingest.native.compiling import inlined, part
@@ -31,7 +31,7 @@ def put(entries, state, node, index, value):
 
 
 @part
-def skipped(data, pos, end):
+def skip_value(data, pos, end):
     """Passes over a value that no column is for."""
     c = byte(data, pos)
     if c == QUOTE:
@@ -132,7 +132,7 @@ def _decimal(data, pos, end, tables, entries, state, node, index, kind):
     precision, scale = tables[np.uintp(node * WIDTH + LOW)], tables[np.uintp(node * WIDTH + HIGH)]
     power = tables[np.uintp(node * WIDTH + FACTOR)]
     if power and quoted:
-        pos, high, low = unscaled(data, pos + 1, end, precision, power)
+        pos, high, low = read_unscaled(data, pos + 1, end, precision, power)
     else:
         pos, high, low = decimal(data, pos + quoted, end, precision, scale)
     if pos < 0 or (quoted and (pos >= end or byte(data, pos) != QUOTE)):

@@ -71,7 +71,7 @@ from windrow.ingest.formats.json.layout import (
     UNKNOWN,
     WIDTH,
 )
-from windrow.ingest.formats.json.scalars import put, scalar, skipped
+from windrow.ingest.formats.json.scalars import put, scalar, skip_value
 from windrow.ingest.formats.json.text import QUOTE, blank, same, text_end, unescape
 from windrow.ingest.formats.shared.entries import copy_octets
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
@@ -166,7 +166,7 @@ def read_message(data, pos, end, names, room, others, tables, state, entries, ke
                         entries,
                     )
         elif child == UNKNOWN:
-            pos = skipped(data, pos, end)
+            pos = skip_value(data, pos, end)
         else:
             pos = scalar(data, pos, end, tables, entries, state, child, state[frame + ITEM])
         if pos < 0:

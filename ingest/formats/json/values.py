@@ -200,7 +200,7 @@ def _whole_first(convert: Convert) -> Convert:
     def convert_integer(value: Any, path: str) -> Any:
         return convert(
             (
-                int(_fitting(value.decode(), _WHOLE_DIGITS, 0, message, path))
+                int(_to_fitting_decimal(value.decode(), _WHOLE_DIGITS, 0, message, path))
                 if type(value) is bytes
                 else value
             ),
@@ -210,7 +210,7 @@ def _whole_first(convert: Convert) -> Convert:
     return _number_first(convert_integer)
 
 
-def nested(convert: Convert) -> Convert:
+def keep_null(convert: Convert) -> Convert:
     """A conversion that keeps null."""
     return lambda value, path: None if value is None else convert(value, path)
 
@@ -330,7 +330,7 @@ def _to_decimal(precision: int, scale: int) -> Convert:
             raise RefusedValueError("out_of_range", message, path)
         if _NUMBER.fullmatch(text) is None:
             raise RefusedValueError("wrong_format", "Expected a decimal number", path)
-        return _fitting(text, precision, scale, message, path)
+        return _to_fitting_decimal(text, precision, scale, message, path)
 
     return convert
 
@@ -366,12 +366,12 @@ def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
         number = int.from_bytes(octets, "big", signed=True)
         if number.bit_length() > _MOST_BITS:
             raise RefusedValueError("out_of_range", message, path)
-        return _fitting(f"{number}e{-scale}", kind.precision, kind.scale, message, path)
+        return _to_fitting_decimal(f"{number}e{-scale}", kind.precision, kind.scale, message, path)
 
     return convert
 
 
-def _fitting(text: str, precision: int, scale: int, message: str, path: str) -> Decimal:
+def _to_fitting_decimal(text: str, precision: int, scale: int, message: str, path: str) -> Decimal:
     """The decimal of a literal, if it fits.
 
     By arithmetic on the digits alone, so that an exponent of any size costs nothing.
@@ -425,7 +425,7 @@ def _to_instant(zone: str | None, truncation: Truncation, numbers: str) -> Conve
         if not offset and clock is not None:
             shift = _local_offset(local, clock, path)
         if fraction[_MICROS_DIGITS:].strip("0"):
-            truncation.needed(path)
+            truncation.note_cut(path)
         micros = (local - EPOCH + (shift if sign == "-" else -shift)) // _MICROSECOND
         return _in_calendar(micros, path)
 
@@ -467,7 +467,7 @@ def _to_epoch(unit: str, truncation: Truncation) -> Convert:
 
     def convert(value: Any, path: str) -> int:
         digits, power = (
-            _scaled(value.decode(), EPOCH_UNITS[unit], path)
+            _scale(value.decode(), EPOCH_UNITS[unit], path)
             if type(value) is bytes
             else (_integer(value, path), EPOCH_UNITS[unit])
         )
@@ -475,13 +475,13 @@ def _to_epoch(unit: str, truncation: Truncation) -> Convert:
             return _in_calendar(digits * 10**power, path)
         micros, finer = divmod(digits, 10**-power)
         if finer:
-            truncation.needed(path)
+            truncation.note_cut(path)
         return _in_calendar(micros, path)
 
     return convert
 
 
-def _scaled(text: str, power: int, path: str) -> tuple[int, int]:
+def _scale(text: str, power: int, path: str) -> tuple[int, int]:
     """A number times a power of ten, as an integer and a power of ten.
 
     Both are of bounded size.
@@ -520,7 +520,9 @@ def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> C
     fields = [
         (
             f.name,
-            nested(converter(f.type, epoch_of(f), reading.field(f.name), truncation, zone_of(f))),
+            keep_null(
+                converter(f.type, epoch_of(f), reading.field(f.name), truncation, zone_of(f))
+            ),
         )
         for f in kind
     ]
@@ -539,7 +541,7 @@ def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> C
 
 def _to_list(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
     """Reads an array; or an object, if the items are entries with a key and a value."""
-    convert_item = nested(converter(kind.value_type, None, reading.item(), truncation))
+    convert_item = keep_null(converter(kind.value_type, None, reading.item(), truncation))
     entries = map_type(kind)
     of_map = None if entries is None else _to_map(entries, reading, truncation)
 
@@ -554,7 +556,7 @@ def _to_list(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Con
 
 
 def _to_map(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
-    convert_value = nested(
+    convert_value = keep_null(
         converter(kind.item_type, None, reading.item().field("value"), truncation)
     )
 

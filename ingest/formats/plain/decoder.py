@@ -72,7 +72,7 @@ class PlainDecoder:
 
     def open(self) -> Decode:
         schema = self.columns.arrow_schema
-        return lambda messages: self._decoded(messages.column("value"), schema)
+        return lambda messages: self._decode_values(messages.column("value"), schema)
 
     def _mistakes(self, columns: Columns) -> Iterator[str]:
         kind, name = _TYPES[self.format]
@@ -86,7 +86,7 @@ class PlainDecoder:
         elif self.on_null == "keep" and not columns.columns[0].nullable:
             yield f"{columns.columns[0].name} must be nullable for on_null: keep"
 
-    def _decoded(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
+    def _decode_values(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         """The verdict on each message.
 
         First each message becomes a row, but for the dropped ones; then rows are

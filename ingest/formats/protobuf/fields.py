@@ -120,7 +120,7 @@ def reader(
             "spec",
             "Fix the schema or the message type; nothing was read.",
         )
-    return _checked(
+    return _checking_reader(
         kind,
         [c.name for c in columns.columns],
         lambda message, path: [g(message, path) for g in gets],
@@ -149,7 +149,7 @@ def _readers(
     return reason_by_column, gets
 
 
-def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
+def _checking_reader(kind: Any, names: Collection[str], read: Read) -> Read:
     """Makes a reader refuse a message whose fields of these names have other wire types.
 
     The library keeps such a field as an unknown one, as if it weren't there. It keeps a map's
@@ -159,7 +159,7 @@ def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
 
     fields = {field.number: field for field in kind.fields if field.name in names}
 
-    def checked(message: Any, path: str) -> Any:
+    def read_checked(message: Any, path: str) -> Any:
         for unknown_field in UnknownFieldSet(message):
             field = fields.get(unknown_field.field_number)
             if field is not None and not (is_map(field) and unknown_field.wire_type == _SIZED):
@@ -170,7 +170,7 @@ def _checked(kind: Any, names: Collection[str], read: Read) -> Read:
                 )
         return read(message, path)
 
-    return checked
+    return read_checked
 
 
 def _column(get: Get, name: str, *, nullable: bool) -> Get:
@@ -214,17 +214,17 @@ def is_map(field: Any) -> bool:
 
 def is_wrapper(kind: Any) -> bool:
     """Returns whether a type is one of Google's wrappers, messages for one value."""
-    return kind.full_name in _WRAPPERS and _has(kind, _WRAPPERS[kind.full_name])
+    return kind.full_name in _WRAPPERS and _has_exactly(kind, _WRAPPERS[kind.full_name])
 
 
 def is_timestamp(kind: Any) -> bool:
     """Returns whether a type is google.protobuf.Timestamp."""
-    return kind.full_name == _TIMESTAMP and _has(
+    return kind.full_name == _TIMESTAMP and _has_exactly(
         kind, [(1, "seconds", "int64"), (2, "nanos", "int32")]
     )
 
 
-def _has(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
+def _has_exactly(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
     """Returns whether a type has exactly these fields, as Google's own type has.
 
     Another author's type may have the same name and other fields.
@@ -291,7 +291,7 @@ class _Fields:
         read = self._value(field, column, epoch, column_path)
         always, stated = not field.has_presence, field.has_default_value and not field.message_type
         return lambda message, path: (
-            read(_of(message, name, path), path + step)
+            read(_read_field(message, name, path), path + step)
             if always or message.HasField(name)
             else read(field.default_value, path + step)
             if stated
@@ -309,19 +309,19 @@ class _Fields:
                 )
                 for part in column
             ]
-            return _checked(
+            return _checking_reader(
                 inner,
                 [name for name, _ in fields],
                 lambda value, path: {name: get(value, path) for name, get in fields},
             )
         if inner is not None and is_wrapper(inner):
             read = self._value(inner.fields_by_name["value"], column, epoch, column_path)
-            return _checked(inner, ("value",), lambda value, path: read(value.value, path))
+            return _checking_reader(inner, ("value",), lambda value, path: read(value.value, path))
         if not _scalar_fits(field, column, epoch):
             self.problems.append(f"{column_path}: {_words(field)} can't become {column}")
             return _null
         if inner is not None:
-            return _checked(inner, ("seconds", "nanos"), self._timestamp)
+            return _checking_reader(inner, ("seconds", "nanos"), self._timestamp)
         if kind == "enum" and column == pa.string():
             return _enum(
                 {number: value.name for number, value in field.enum_type.values_by_number.items()}
@@ -355,7 +355,7 @@ class _Fields:
                 return float(number)
             converted, finer = divmod(number * rule.factor, rule.divisor)
             if finer:
-                self._truncation.needed(path)
+                self._truncation.note_cut(path)
             return converted
 
         return read
@@ -368,7 +368,7 @@ class _Fields:
                 "out_of_range", "Expected a timestamp in the years 1 to 9999", path
             )
         if finer:
-            self._truncation.needed(path)
+            self._truncation.note_cut(path)
         return int(total_micros)
 
 
@@ -376,7 +376,7 @@ def _null(_message: Any, _path: str) -> None:
     return None
 
 
-def _of(message: Any, name: str, path: str) -> Any:
+def _read_field(message: Any, name: str, path: str) -> Any:
     """Returns a field of a message. The library checks a proto2 string only when it is read."""
     try:
         return getattr(message, name)
@@ -419,7 +419,7 @@ def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
             raise RefusedValueError(
                 "not_protobuf", "The bytes are no entry of a Protobuf map", path
             ) from None
-        _checked(field.message_type, ("key", "value"), lambda entry, _: entry)(entry, path)
+        _checking_reader(field.message_type, ("key", "value"), lambda entry, _: entry)(entry, path)
         if not entry.IsInitialized():
             raise RefusedValueError("missing", "Message misses required fields", path)
         if entry.key in parsed_entries:

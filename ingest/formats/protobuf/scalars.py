@@ -66,7 +66,7 @@ def tag(data, pos, end):
 
 
 @inlined
-def sized(data, pos, end):
+def read_length(data, pos, end):
     """Reads a length. Returns the place after it, or -1, and the length.
 
     So many bytes are there before `end`.
@@ -82,7 +82,7 @@ def passed_over(data, pos, end, wire):
         pos, _ = varint(data, pos, end)
         return pos
     if wire == 2:
-        pos, n = sized(data, pos, end)
+        pos, n = read_length(data, pos, end)
         return -1 if pos < 0 else pos + n
     n = 8 if wire == 1 else 4 if wire == 5 else end - pos + 1
     return -1 if n > end - pos else pos + n

@@ -31,7 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from windrow.ingest.formats.protobuf.budget import inner_budget
-from windrow.ingest.formats.protobuf.scalars import instant, passed_over, raw, sized, tag
+from windrow.ingest.formats.protobuf.scalars import instant, passed_over, raw, read_length, tag
 from windrow.ingest.formats.protobuf.tables import (
     BITS,
     COST,
@@ -155,7 +155,7 @@ def value(data, pos, end, row, op, index, frame, numbers, state, entries, entry)
     """
     kind, node = numbers[np.uintp(row + KIND)], numbers[np.uintp(row + NODE)]
     if kind == SIZED:
-        pos, n = sized(data, pos, end)
+        pos, n = read_length(data, pos, end)
         if pos < 0:
             return -1, entry
         if op == INSTANT:
@@ -230,7 +230,7 @@ def values(
 
 
 @part
-def packed(
+def scan_packed(
     data, pos, end, row, op, index, frame, cost_budget, spaces, numbers, state, entries, entry
 ):
     """Scans packed values, which may be none, and writes the length of their list.
@@ -259,7 +259,9 @@ def packed(
 
 
 @inlined
-def entered(pos, value_index, table, end, index, bits, row, frame, numbers, state, entries, entry):
+def enter_message(
+    pos, value_index, table, end, index, bits, row, frame, numbers, state, entries, entry
+):
     """Fills the frame of a message inside, and writes that the message is present.
 
     `value_index`: which value of its nodes the message is; the other arguments are the state of
@@ -342,9 +344,9 @@ def message(
         columnless |= numbers[np.uintp(row + NODE)] & numbers[np.uintp(row + LENGTHS)]
         if wire != numbers[np.uintp(row + WIRE)]:
             if wire == 2 and numbers[np.uintp(row + REPEATED)]:
-                pos, n = sized(data, pos, end)
+                pos, n = read_length(data, pos, end)
                 if pos >= 0:
-                    pos, cost_budget, entry = packed(
+                    pos, cost_budget, entry = scan_packed(
                         data,
                         pos,
                         pos + n,
@@ -378,11 +380,11 @@ def message(
                 data, pos, end, row, op, value_index, frame, numbers, state, entries, entry
             )
             continue
-        pos, n = sized(data, pos, end)
+        pos, n = read_length(data, pos, end)
         frame += FRAME
         if frame >= ITEMS:
             return 0
-        entry = entered(
+        entry = enter_message(
             pos, value_index, table, end, index, bits, row, frame, numbers, state, entries, entry
         )
         table, end, index, bits = numbers[np.uintp(row + INNER)], pos + n, value_index, 0

@@ -344,7 +344,7 @@ class _TableWriter:
         name, node = TYPES[descriptor.type], type_state.node_by_field.get(descriptor.name)
         value = node
         if descriptor.is_repeated:
-            value = self._repeated(row, node)
+            value = self._write_repeated(row, node)
         else:
             row[SETS] = row[ONCE] = self._bit(descriptor, node, type_state)
             type_state.needs |= row[SETS] if descriptor.is_required else 0
@@ -388,7 +388,7 @@ class _TableWriter:
         )
         return type_state.new() if is_new else 0
 
-    def _repeated(self, row: dict[int, int], node: Node | None) -> Node | None:
+    def _write_repeated(self, row: dict[int, int], node: Node | None) -> Node | None:
         """Returns the node that an item is read into; for a map's entries the map's own."""
         row[REPEATED] = 1
         if node is None:

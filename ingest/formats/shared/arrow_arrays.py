@@ -135,7 +135,7 @@ class Gathered:
             )
         if node.kind in {TEXT, LIST, MAP}:
             return self._lengths(node, values, present, valid, nulls)
-        stored = _stored(node, values, self.values[base + n : base + 2 * n])
+        stored = _to_stored(node, values, self.values[base + n : base + 2 * n])
         return pa.Array.from_buffers(node.type, n, [valid, pa.py_buffer(stored)], nulls)
 
     def _lengths(
@@ -176,7 +176,7 @@ def _by_key(offsets: npt.NDArray[np.int32], entries: Sequence[pa.Array]) -> list
     return [entry.take(order) for entry in entries]
 
 
-def _stored(
+def _to_stored(
     node: Node, values: npt.NDArray[np.int64], high_words: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.generic]:
     """Values as Arrow has them in memory."""

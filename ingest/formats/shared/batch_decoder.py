@@ -97,7 +97,7 @@ class BatchDecoder:
     def decode(self, values: pa.BinaryArray, on_null: Literal["dead", "drop"]) -> Decoded:
         """The verdict on each message."""
         dead = _DeadLetters()
-        fast_rows = self.by_fast_way(values)
+        fast_rows = self.decode_fast(values)
         strict_rows, dropped, cut, ignored = (
             _StrictRows(self.schema, dead),
             0,
@@ -116,17 +116,17 @@ class BatchDecoder:
                 strict_rows.add(i, row, len(message or b""))
             except RefusedValueError as refusal:
                 dead.add(i, refusal)
-        rows, index = self._merged(fast_rows, *strict_rows.arrays())
+        rows, index = self._merge_ways(fast_rows, *strict_rows.arrays())
         return Decoded(
             rows,
             pa.array(index, pa.int64()),
             *dead.arrays(),
             dropped,
             cut=np.array(sorted(cut), np.int64),
-            ignored=self._ignored(values, fast_rows.ignored, ignored),
+            ignored=self._merge_ignored(values, fast_rows.ignored, ignored),
         )
 
-    def _ignored(
+    def _merge_ignored(
         self, values: pa.BinaryArray, fast: npt.NDArray[np.int64], strict: list[int]
     ) -> tuple[Ignored, ...]:
         """The messages of both ways with fields that no column is for."""
@@ -137,7 +137,7 @@ class BatchDecoder:
 
         return (Ignored(index, fields),) if len(index) else ()
 
-    def by_fast_way(self, values: pa.BinaryArray) -> Taken:
+    def decode_fast(self, values: pa.BinaryArray) -> Taken:
         """Runs the fast way; takes nothing if it isn't ready, or fails.
 
         Most likely memory ran out. The strict way needs little, and goes on alone.
@@ -162,7 +162,7 @@ class BatchDecoder:
         except Exception as error:  # no message may stop a window  # noqa: BLE001
             raise _undecodable(error) from None
 
-    def _merged(
+    def _merge_ways(
         self, fast_rows: Taken, strict_rows: list[pa.Array], strict_index: list[int]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Rows of both ways in the order of the messages, and the message of each."""

@@ -33,7 +33,7 @@ class IntegerRule:
     factor: int = 1
     divisor: int = 1
 
-    def within(self, low: int, high: int) -> IntegerRule:
+    def narrow(self, low: int, high: int) -> IntegerRule:
         """Returns the rule for integers of a type that has only `low` to `high`."""
         return IntegerRule(max(low, self.low), min(high, self.high), self.factor, self.divisor)
 

@@ -269,7 +269,7 @@ def decimal(data, pos, end, precision, scale):
     low += second
     high += _U(low < second)
     if negative:
-        high, low = negated(high, low)
+        high, low = negate(high, low)
     return pos, high, low
 
 
@@ -297,7 +297,7 @@ _MOST_OCTETS, _PADDING = 16, ord("=")
 
 
 @part
-def unscaled(data, pos, end, precision, power):
+def read_unscaled(data, pos, end, precision, power):
     """Reads base64 as the bytes of a decimal's unscaled integer.
 
     Returns the index behind it, or -1, and the high and low half of the integer, times
@@ -328,7 +328,7 @@ def unscaled(data, pos, end, precision, power):
         return failed
     negative = high >> _U(63)
     if negative:
-        high, low = negated(high, low)
+        high, low = negate(high, low)
     if power > 1:
         if high:
             return failed
@@ -338,12 +338,12 @@ def unscaled(data, pos, end, precision, power):
     ):
         return failed
     if negative:
-        high, low = negated(high, low)
+        high, low = negate(high, low)
     return pos, high, low
 
 
 @inlined
-def negated(high, low):
+def negate(high, low):
     """The number of 128 bits with the other sign."""
     low = ~low + _U(1)
     return ~high + _U(low == 0), low

@@ -74,7 +74,7 @@ class Truncation:
         self.done = self.ignored = False
         self._finer = finer
 
-    def needed(self, path: str) -> None:
+    def note_cut(self, path: str) -> None:
         """Notes a timestamp that is finer than a microsecond.
 
         Raises:
