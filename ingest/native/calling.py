@@ -21,7 +21,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from windrow.ingest.native.cache_folders import folders, sources
-from windrow.ingest.native.machine_code import DamagedCodeError, Function, Image, loaded, unpacked
+from windrow.ingest.native.machine_code import (
+    DamagedCodeError,
+    Function,
+    Image,
+    load_image,
+    unpack_image,
+)
 from windrow.ingest.waiting import AGAIN_SECONDS, SECONDS, say, waiting_for
 
 _LOG = logging.getLogger("windrow.compiled")
@@ -109,7 +115,7 @@ class Compiled:
 
     @cached_property
     def _functions(self) -> dict[str, Function]:
-        return loaded(self._image())
+        return load_image(self._image())
 
     def _source(self) -> Path:
         """The module's file, without importing the module."""
@@ -130,9 +136,9 @@ class Compiled:
         image = None
         with waiting_for(self._label):
             for file in self._files():
-                with _locked(file.parent):
+                with _lock_folder(file.parent):
                     try:
-                        return unpacked(file.read_bytes())
+                        return unpack_image(file.read_bytes())
                     except DamagedCodeError:
                         _LOG.warning("Compiled code in %s is damaged, and is made anew.", file)
                     except FileNotFoundError:
@@ -144,7 +150,7 @@ class Compiled:
                         continue
                     image = image or self._make_image()
                     try:
-                        _keep(file, image.packed())
+                        _keep(file, image.pack())
                     except OSError as error:
                         _LOG.warning(
                             "Compiled code can't be kept in %s: %s", file, type(error).__name__
@@ -163,7 +169,7 @@ class Compiled:
             check=False,
         )
         try:
-            return unpacked(done.stdout)
+            return unpack_image(done.stdout)
         except DamagedCodeError:
             msg = (
                 f"numba could not compile {self.module}; the process that does it ended with"
@@ -186,7 +192,7 @@ def loaded_sources() -> set[str]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Lets one process after the other into the block, where the folder's disk has locks."""
     lock_file = None
     try:

@@ -148,7 +148,7 @@ they have to be, it is the array itself.
 
 
 @intrinsic
-def _loaded(_: Any, data: Any, index: Any) -> Any:
+def _load_word(_: Any, data: Any, index: Any) -> Any:
     def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         word = context.get_value_type(types.uint64).as_pointer()
         return builder.load(
@@ -159,14 +159,14 @@ def _loaded(_: Any, data: Any, index: Any) -> Any:
 
 
 @part
-def _put_together(data: Any, index: Any) -> Any:
+def _assemble_word(data: Any, index: Any) -> Any:
     word = np.uint64(0)
     for i in range(8):
         word |= np.uint64(data[index + i]) << np.uint64(8 * i)
     return word
 
 
-word_at = _put_together if CHECKED else _loaded
+word_at = _assemble_word if CHECKED else _load_word
 """Eight bytes of `memory` from an index on, as one number, the lowest byte first.
 
 The caller makes sure that all eight exist.
@@ -194,7 +194,7 @@ def leading_zeros(_: Any, value: Any) -> Any:
 
 
 @intrinsic
-def _stored(_: Any, data: Any, index: Any, value: Any) -> Any:
+def _store_word(_: Any, data: Any, index: Any, value: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = context.get_value_type(types.uint64).as_pointer()
         builder.store(
@@ -206,12 +206,12 @@ def _stored(_: Any, data: Any, index: Any, value: Any) -> Any:
 
 
 @part
-def _taken_apart(data: Any, index: Any, word: Any) -> None:
+def _split_word(data: Any, index: Any, word: Any) -> None:
     for i in range(8):
         data[index + i] = word >> np.uint64(8 * i) & np.uint64(255)
 
 
-put_word = _taken_apart if CHECKED else _stored
+put_word = _split_word if CHECKED else _store_word
 """Writes eight bytes at an index.
 
 The caller makes sure that the memory has room for all eight.

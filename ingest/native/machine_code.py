@@ -101,14 +101,14 @@ class Image(msgspec.Struct, frozen=True):
     code: bytes
     entries: dict[str, EntryPoint]
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Bytes to keep, with a digest by which a file that was cut off is recognised."""
         data = msgspec.msgpack.encode(self)
         return hashlib.sha256(data).digest() + data
 
 
-def unpacked(data: bytes) -> Image:
-    """The image in bytes from `packed`.
+def unpack_image(data: bytes) -> Image:
+    """The image in bytes from `pack`.
 
     Raises:
         DamagedCodeError: the digest doesn't match.
@@ -120,7 +120,7 @@ def unpacked(data: bytes) -> Image:
     return msgspec.msgpack.decode(data[size:], type=Image)
 
 
-def loaded(image: Image) -> dict[str, Function]:
+def load_image(image: Image) -> dict[str, Function]:
     """Loads an object file with LLVM, until the process ends; returns its functions.
 
     Raises:

@@ -39,7 +39,7 @@ call32_at = intrinsic(_call_to(types.int32))
 """Calls a C function that returns an int, of 32 bits."""
 
 
-def _at(kind: types.Type) -> Callable[..., Any]:
+def _load_from(kind: types.Type) -> Callable[..., Any]:
     def load(_typing: Any, address: Any) -> Any:
         def build(context: Any, builder: Any, _signature: Any, operands: Any) -> Any:
             return builder.load(
@@ -66,9 +66,9 @@ def _put(kind: types.Type) -> Callable[..., Any]:
     return store
 
 
-int64_at = intrinsic(_at(types.int64))
-int32_at = intrinsic(_at(types.int32))
-byte_at = intrinsic(_at(types.uint8))
+int64_at = intrinsic(_load_from(types.int64))
+int32_at = intrinsic(_load_from(types.int32))
+byte_at = intrinsic(_load_from(types.uint8))
 
 put_int64_at = intrinsic(_put(types.int64))
 put_byte_at = intrinsic(_put(types.uint8))
