@@ -203,12 +203,12 @@ class Registry:
         """
         return replace(
             self,
-            password=_revealed(self.password, "registry.password"),
-            key_password=_revealed(self.key_password, "registry.key_password"),
+            password=_reveal(self.password, "registry.password"),
+            key_password=_reveal(self.key_password, "registry.key_password"),
         )
 
 
-def _revealed(secret: str | Secret | None, setting: str) -> str | None:
+def _reveal(secret: str | Secret | None, setting: str) -> str | None:
     return read(secret, setting) if isinstance(secret, Secret) else secret
 
 
