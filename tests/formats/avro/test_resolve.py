@@ -20,7 +20,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.decoder import AvroPass, avro_batch_decoder
 from windrow.ingest.formats.avro.fit import MOST_TYPES
 from windrow.ingest.formats.avro.program import program_of
-from windrow.ingest.formats.avro.resolve import resolved
+from windrow.ingest.formats.avro.resolve import resolve_schema
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
 from windrow.ingest.schema.columns import Column, Columns
@@ -57,7 +57,7 @@ def read(
     records: tuple[str, ...] = (),
 ) -> list[Any]:
     """Of each message its row or its reason; both ways say the same."""
-    resolved_schema = resolved(
+    resolved_schema = resolve_schema(
         parse_schema(json.dumps(schema), "a test", references), columns, records
     )
     fast, strict = (
@@ -211,7 +211,7 @@ def test_a_schema_that_is_no_record() -> None:
         id: pl.Int64
 
     columns = Columns.of(One)
-    resolved_schema = resolved(parse_schema('"int"', "a test", only="id"), columns)
+    resolved_schema = resolve_schema(parse_schema('"int"', "a test", only="id"), columns)
     assert avro_batch_decoder(resolved_schema, columns).decode(
         pa.array([varint(-3)], pa.binary()), "dead"
     ).rows.to_pylist() == [{"id": -3}]
@@ -317,7 +317,7 @@ def test_versions_are_read_as_the_reference_reads_them(dice: random.Random) -> N
         expected = fastavro.schemaless_reader(io.BytesIO(out.getvalue()), writer, reader)
         parsed = parse_schema(json.dumps(writer), "a test")
         machine = avro_batch_decoder(
-            resolved(parsed, all_columns.as_written(parsed.fields).columns), all_columns
+            resolve_schema(parsed, all_columns.as_written(parsed.fields).columns), all_columns
         )
         assert machine.decode(pa.array([out.getvalue()], pa.binary()), "dead").rows.to_pylist() == [
             expected
@@ -368,7 +368,7 @@ def test_many_fields_of_one_enum() -> None:
         {**NONE, "id": 1, "name": "s7"},
         "not_avro",
     ]
-    resolved_schema = resolved(parse_schema(json.dumps(writer), "a test"), COLUMNS)
+    resolved_schema = resolve_schema(parse_schema(json.dumps(writer), "a test"), COLUMNS)
     assert len(program_of(resolved_schema, COLUMNS).numbers) < 20 * 2_000
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.formats.cdc.arrays import nested
+from windrow.ingest.formats.cdc.arrays import nest_columns
 from windrow.ingest.formats.cdc.connect import ConnectEncoding
 from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.schema.columns import Column
@@ -146,7 +146,7 @@ def test_every_value_is_what_its_schema_says(dice: random.Random) -> None:
     for number in range(60):
         cases = [value(dice) for _ in range(3)]
         names = ["a", "b", "c"]
-        columns = nested(
+        columns = nest_columns(
             [
                 (("payload", name), Column("", kind, nullable=True))
                 for name, (kind, *_) in zip(names, cases, strict=True)
