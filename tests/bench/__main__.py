@@ -42,7 +42,7 @@ from typing import Any
 from tests.bench.committed import KINDS as COMMITTED
 from tests.bench.harness import picture, servers
 from tests.bench.harness.figures import Growth, Result, Said
-from tests.bench.harness.limits import broken
+from tests.bench.harness.limits import find_broken_limits
 from tests.bench.harness.page import page
 from tests.bench.harness.results import commit, keep, kept_commit, kept_result, stamped
 from tests.bench.harness.shapes import LOOKED_UP, PARTITIONS, SHAPES, SMALL, Shape, fill
@@ -216,7 +216,7 @@ def measured(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
                 else run_step(part)
             )
             if not isinstance(result, Said):
-                broken_limits += broken(result)
+                broken_limits += find_broken_limits(result)
             if not options.quick:
                 keep(result)
             print(f"{part}: {result.took:.0f} s", flush=True)

@@ -28,7 +28,7 @@ from tests.bench.harness.figures import (
     exponent,
     ratios,
 )
-from tests.bench.harness.limits import broken
+from tests.bench.harness.limits import find_broken_limits
 from tests.bench.harness.page import number, page
 from tests.bench.harness.shapes import LOOKED_UP, SHAPES, flink_type, neutral_type, spark_type
 from tests.bench.harness.side import FailedError, parquet_rows
@@ -100,7 +100,7 @@ def test_limits_are_held_against_medians() -> None:
         side("windrow", "all", 1.0, 9.0, 1.0),
         side("Spark's Kafka source", "from_json, Parquet", 4.0, 4.0, 4.0),
     )
-    assert list(broken(result("small.table", *fine))) == []
+    assert list(find_broken_limits(result("small.table", *fine))) == []
     slow = (
         side("windrow", "all", 2.0, 2.0),
         side("Spark's Kafka source", "from_json, Parquet", 4.0, 4.0),
@@ -108,34 +108,39 @@ def test_limits_are_held_against_medians() -> None:
     message = (
         "small.table: 0.50 of the time of Spark's Kafka source, from_json, Parquet (limit 0.33)"
     )
-    assert list(broken(result("small.table", *slow))) == [message]
-    assert list(broken(result("wide.table", *slow))) == []
+    assert list(find_broken_limits(result("small.table", *slow))) == [message]
+    assert list(find_broken_limits(result("wide.table", *slow))) == []
     costs = msgspec.structs.replace(RUN, cpu_seconds=1.8 * RUN.cpu_seconds)
     dear = msgspec.structs.replace(side("windrow", "lookup", 1.0, worker=501.0), runs=(costs,))
     without = side("windrow", "no lookup, Delta commit", 1.0, worker=199.0)
-    assert list(broken(result("lookup.table", dear, without))) == [
+    assert list(find_broken_limits(result("lookup.table", dear, without))) == [
         "lookup.table: 1.80 of the CPU of no lookup, Delta commit (limit 1.75)",
         "lookup.table: a worker takes 101 MB more than no lookup, Delta commit (limit 100 MB)",
     ]
     big = side("windrow", "all", 1.0, worker=500.0)
-    assert list(broken(result("small.table", big))) == [
+    assert list(find_broken_limits(result("small.table", big))) == [
         "small.table: a worker took 500 MB (limit 400 MB)"
     ]
-    assert list(broken(result("large.raw", big, side("Daft", "all", failed="ended")))) == [
-        "large.raw: Daft, all failed: ended"
-    ]
+    assert list(
+        find_broken_limits(result("large.raw", big, side("Daft", "all", failed="ended")))
+    ) == ["large.raw: Daft, all failed: ended"]
 
 
 def test_growth_is_at_most_linear() -> None:
     """A step that is steeper is told, and a worker that grows with its window."""
     assert (
-        list(broken(grown(Point(1, 5.0, 0, 0), Point(10, 6.0, 0, 0), Point(100, 60.0, 0, 0)))) == []
+        list(
+            find_broken_limits(
+                grown(Point(1, 5.0, 0, 0), Point(10, 6.0, 0, 0), Point(100, 60.0, 0, 0))
+            )
+        )
+        == []
     )
-    assert list(broken(grown(Point(1, 1.0, 0, 0), Point(10, 20.0, 0, 0)))) == [
+    assert list(find_broken_limits(grown(Point(1, 1.0, 0, 0), Point(10, 20.0, 0, 0)))) == [
         "growth.rows: grows as size to the power of 1.30 (limit 1.1)"
     ]
     fat = grown(Point(1_000_000, 1.0, 0, 100), Point(4_000_000, 4.0, 0, 120))
-    assert list(broken(fat)) == [
+    assert list(find_broken_limits(fat)) == [
         "growth.rows: a worker takes 100 MB for 1,000,000 messages, and 120 MB for 4,000,000"
     ]
 

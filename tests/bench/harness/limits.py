@@ -32,7 +32,7 @@ WORKER_GROWTH = ("growth.rows", 1_000_000, 4_000_000, 1.15)
 """A fresh worker's peak with so many rows may be at most so much of that with fewer."""
 
 
-def broken(result: Result | Growth) -> Iterator[str]:
+def find_broken_limits(result: Result | Growth) -> Iterator[str]:
     """The limits that a result breaks, and the sides that failed, in words."""
     yield from _compared(result) if isinstance(result, Result) else _grown(result)
 
