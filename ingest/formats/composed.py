@@ -287,9 +287,9 @@ class _BatchComposer:
         )
         decoded_keys, tombstones = self._without_tombstones(decoded_keys, messages)
         decoded_keys = self._with_headers(decoded_keys, messages)
-        has_all = len(decoded_keys.row_index) == messages.num_rows
+        is_full_batch = len(decoded_keys.row_index) == messages.num_rows
         decoded_values = self._with_keys(
-            self._value(messages if has_all else messages.take(decoded_keys.row_index)),
+            self._value(messages if is_full_batch else messages.take(decoded_keys.row_index)),
             decoded_keys.rows,
         )
         made_from = decoded_values.row_index.to_numpy()
@@ -305,7 +305,9 @@ class _BatchComposer:
         rows = pa.RecordBatch.from_arrays(
             [columns[name] for name in self._schema.names], schema=self._schema
         )
-        refused = decoded_values if has_all else decoded_values.numbered(decoded_keys.row_index)
+        refused = (
+            decoded_values if is_full_batch else decoded_values.numbered(decoded_keys.row_index)
+        )
         keyless = replace(
             decoded_keys, rows=rows.slice(0, 0), row_index=decoded_keys.row_index.slice(0, 0)
         )
