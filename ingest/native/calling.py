@@ -64,7 +64,7 @@ class Compiled:
         self._loading = threading.Lock()
         self._label = f"machine code of {module}, which is made once and kept"
         self._maker: subprocess.Popen[bytes] | None = None
-        self._said_at = 0.0
+        self._reported_at = 0.0
 
     def __getattr__(self, name: str) -> Function:
         """The function of this name."""
@@ -97,11 +97,11 @@ class Compiled:
                 stderr=nothing,
                 start_new_session=True,  # what ends this process doesn't end it
             )
-            self._said_at = time.monotonic() + SECONDS - AGAIN_SECONDS
+            self._reported_at = time.monotonic() + SECONDS - AGAIN_SECONDS
         if self._maker is None or self._maker.poll() is not None:
             return True
-        if time.monotonic() - self._said_at >= AGAIN_SECONDS:
-            self._said_at = time.monotonic()
+        if time.monotonic() - self._reported_at >= AGAIN_SECONDS:
+            self._reported_at = time.monotonic()
             say(f"{self._label}; messages are decoded one by one meanwhile")
         return False
 
