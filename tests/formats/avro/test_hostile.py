@@ -45,7 +45,9 @@ def test_every_family_ends_with_its_verdict() -> None:
     """
     verdict_by_family = hostile(str(1 << 17))
     assert [
-        name for name, (reason, taken) in verdict_by_family.items() if taken == (reason is not None)
+        name
+        for name, (reason, is_taken) in verdict_by_family.items()
+        if is_taken == (reason is not None)
     ] == []
     assert {
         name: reason
