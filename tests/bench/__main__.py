@@ -168,7 +168,7 @@ def grown(world: World, part: str, options: argparse.Namespace) -> Growth:
         points, left_out = grow(
             world.bootstrap, kind, options.sizes or kind.sizes, options.seconds, world.scratch
         )
-        return {"what": kind.what, "points": tuple(points), "left_out": tuple(left_out)}
+        return {"what": kind.title, "points": tuple(points), "left_out": tuple(left_out)}
 
     return Growth(**stamped(part, measure))
 

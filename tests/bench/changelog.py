@@ -185,8 +185,8 @@ def compared(bootstrap: str, folder: Path, options: Said) -> tuple[Customers, Cu
     """What windrow has of a new topic, and what Flink has of it."""
     dice = random.Random(options.seed)
     topic = fill(bootstrap, options.messages, options.keys, dice)
-    by_windrow = of_windrow(bootstrap, topic, folder, dice, options.where)
-    return by_windrow, of_flink(bootstrap, topic, options.where)
+    windrow_customers = of_windrow(bootstrap, topic, folder, dice, options.where)
+    return windrow_customers, of_flink(bootstrap, topic, options.where)
 
 
 def main() -> int:
@@ -202,12 +202,14 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         EmbeddedBroker(Path(folder) / "broker", find_jars()) as broker,
     ):
-        by_windrow, flinks = compared(broker.bootstrap, Path(folder), options)
+        windrow_customers, flink_customers = compared(broker.bootstrap, Path(folder), options)
     unlike = [
-        key for key in by_windrow.keys() | flinks.keys() if by_windrow.get(key) != flinks.get(key)
+        key
+        for key in windrow_customers.keys() | flink_customers.keys()
+        if windrow_customers.get(key) != flink_customers.get(key)
     ]
     print(
-        f"{options.messages} messages: {len(by_windrow)} customers by windrow, {len(flinks)} by Flink,"
+        f"{options.messages} messages: {len(windrow_customers)} customers by windrow, {len(flink_customers)} by Flink,"
         f" {len(unlike)} differ"
     )
     return 1 if unlike else 0

@@ -105,11 +105,11 @@ def measure(partitions: int, folder: Path) -> Cost:
         assert isinstance(outcome, Done), outcome
         pipeline.ledger.record(window_receipt)
         commits.append(took)
-    look, receipt_found = timed(lambda: DeltaBoth(str(table), ROWS).look(plan.window))
-    assert receipt_found is not None
+    look, committed_window = timed(lambda: DeltaBoth(str(table), ROWS).look(plan.window))
+    assert committed_window is not None
     checkpoint, _ = timed(lambda: DeltaTable(str(table)).create_checkpoint())
     shown = window_metadata(
-        pipeline.spec, pipeline.columns(), Result(receipt_found, recovered=False)
+        pipeline.spec, pipeline.columns(), Result(committed_window, recovered=False)
     )
     return Cost(
         partitions,

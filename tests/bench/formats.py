@@ -195,17 +195,20 @@ def measure(name: str, count: int, runs: int) -> None:
     """Both sides of a format, and their ratio."""
     kind = FORMATS[name]
     orders = [kind.written(json.loads(order)) for order in values()]
-    all_good = pa.array((orders * (count // len(orders) + 1))[:count], pa.binary())
+    valid_messages = pa.array((orders * (count // len(orders) + 1))[:count], pa.binary())
     broken = [kind.broken(order) if i % 100 == 0 else order for i, order in enumerate(orders)]
-    poisoned = pa.array((broken * (count // len(broken) + 1))[:count], pa.binary())
-    spark_seconds = min(spark(name, kind.spark_schema(), all_good, runs))
+    poisoned_messages = pa.array((broken * (count // len(broken) + 1))[:count], pa.binary())
+    spark_seconds = min(spark(name, kind.spark_schema(), valid_messages, runs))
     machine = kind.machine()
     print(
-        f"{name}, {count} messages of {len(all_good.buffers()[2]) / count:.0f} bytes, on one core"
+        f"{name}, {count} messages of {len(valid_messages.buffers()[2]) / count:.0f} bytes, on one core"
     )
     print(f"{'':34}{'M messages/s':>14}")
     print(f"{'Spark, ' + THEIRS.get(name, 'from_' + name):34}{count / spark_seconds / 1e6:14.2f}")
-    for words, messages in (("windrow", all_good), ("windrow, one of a hundred broken", poisoned)):
+    for words, messages in (
+        ("windrow", valid_messages),
+        ("windrow, one of a hundred broken", poisoned_messages),
+    ):
         best = min(
             windrow(machine, [messages.slice(i, BATCH) for i in range(0, count, BATCH)], runs)
         )

@@ -149,8 +149,10 @@ def main() -> None:
             for label, took in measure_steps(count, Path(folder)):
                 figures.setdefault(label, []).append(took)
     print(f"{'batches that are partitions':40} {'10':>9} {options.batches:>9,}")
-    for label, (of_few, of_many) in figures.items():
-        print(f"{label:40} {of_few * 1000:>6.0f} ms {of_many * 1000:>6.0f} ms", flush=True)
+    for label, (few_seconds, many_seconds) in figures.items():
+        print(
+            f"{label:40} {few_seconds * 1000:>6.0f} ms {many_seconds * 1000:>6.0f} ms", flush=True
+        )
 
 
 if __name__ == "__main__":

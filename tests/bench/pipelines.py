@@ -92,16 +92,16 @@ def main() -> None:
     if options.one is not None:
         measure(options.one)
         return
-    of_few, of_many = measured(FEW), measured(options.pipelines)
+    few_figures, many_figures = measured(FEW), measured(options.pipelines)
     print(f"{'pipelines in a code location':40} {FEW:>9} {options.pipelines:>9}")
     for label, less, more in zip(
         ("loading, CPU s", "the snapshot, CPU s", "the snapshot, MB", "the process's peak, MB"),
-        of_few,
-        of_many,
+        few_figures,
+        many_figures,
         strict=True,
     ):
         print(f"{label:40} {less:>9.1f} {more:>9.1f}")
-    if of_many[1] > MOST_SNAPSHOT_SECONDS or of_many[2] > MOST_SNAPSHOT_MB:
+    if many_figures[1] > MOST_SNAPSHOT_SECONDS or many_figures[2] > MOST_SNAPSHOT_MB:
         sys.exit(f"limit: {MOST_SNAPSHOT_SECONDS:g} CPU s and {MOST_SNAPSHOT_MB:g} MB a snapshot")
 
 

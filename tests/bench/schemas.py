@@ -91,9 +91,9 @@ def main() -> None:
         {name: once(decode, work[name]) for name, (decode, _) in sides.items()}
         for _ in range(options.runs)
     ]
-    for name, name_batches in work.items():
+    for name, record_batches in work.items():
         print(
-            f"{name:30}{len(name_batches) * BATCH / min(round_seconds[name] for round_seconds in rounds) / 1e6:8.2f} M messages/s"
+            f"{name:30}{len(record_batches) * BATCH / min(round_seconds[name] for round_seconds in rounds) / 1e6:8.2f} M messages/s"
         )
 
 

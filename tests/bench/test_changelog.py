@@ -19,6 +19,8 @@ def test_it_is_what_flink_makes_of_the_topic(
     """Updates, deletes, messages without a key; and of a filter, rows that come to fit it and
     cease to: whatever order the windows are committed in, the rows that are left are Flink's.
     """
-    by_windrow, flinks = compared(kafka, tmp_path, Said(4000, 300, dice.randrange(2**31), where))
-    assert by_windrow == flinks
-    assert len(by_windrow) > 20
+    windrow_customers, flink_customers = compared(
+        kafka, tmp_path, Said(4000, 300, dice.randrange(2**31), where)
+    )
+    assert windrow_customers == flink_customers
+    assert len(windrow_customers) > 20

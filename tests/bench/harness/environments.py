@@ -125,8 +125,8 @@ def debian(files: Path, folder: Path) -> None:
     lists, cache = folder / "lists", folder / "cache"
     for made_for in (lists / "partial", cache / "archives/partial"):
         made_for.mkdir(parents=True)
-    own_folders = [f"Dir::State::lists={lists}", f"Dir::Cache={cache}", "Debug::NoLocking=1"]
-    apt_get = ["apt-get", "-qq", *(word for option in own_folders for word in ("-o", option))]
+    apt_options = [f"Dir::State::lists={lists}", f"Dir::Cache={cache}", "Debug::NoLocking=1"]
+    apt_get = ["apt-get", "-qq", *(word for option in apt_options for word in ("-o", option))]
     packages = json.loads((files / "package.json").read_text(encoding="utf-8"))["debian"]
     install_options = ["--yes", "--download-only", "--reinstall", "--no-install-recommends"]
     _run(*apt_get, "update")

@@ -114,13 +114,13 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values))
 
 
-def ratios(ours: Measured, theirs_measured: Measured) -> Spread | None:
+def ratios(ours: Measured, peer: Measured) -> Spread | None:
     """Our time divided by the other's, round by round: what ran one after the other is compared.
 
     None if there is no round of both.
     """
-    pairs = [a.seconds / b.seconds for a, b in zip(ours.runs, theirs_measured.runs, strict=False)]
-    return Spread.of(pairs) if pairs and not (ours.failed or theirs_measured.failed) else None
+    pairs = [a.seconds / b.seconds for a, b in zip(ours.runs, peer.runs, strict=False)]
+    return Spread.of(pairs) if pairs and not (ours.failed or peer.failed) else None
 
 
 def exponent(points: Sequence[Point]) -> float:

@@ -52,7 +52,7 @@ def _of_windows(size: int) -> Grown:
 class Kind:
     """Something that grows: in words, by which sizes, and what each of them means."""
 
-    what: str
+    title: str
     sizes: tuple[int, ...]
     grown_of: Callable[[int], Grown]
 

@@ -54,12 +54,12 @@ def messages(session: SparkSession, bootstrap: str, topic: str) -> DataFrame:
     return reader.options(**KAFKA).load()
 
 
-def rows(read_messages: DataFrame, job: dict[str, Any]) -> DataFrame:
+def rows(frame: DataFrame, job: dict[str, Any]) -> DataFrame:
     """What the job wants of them."""
     if job["work"] == "raw":
-        return read_messages
+        return frame
     where = ["topic", "partition", "offset", "timestamp"]
-    return read_messages.select(
+    return frame.select(
         from_json(col("value").cast("string"), job["columns"]).alias("r"), *where
     ).select("r.*", *where)
 
