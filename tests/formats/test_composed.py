@@ -479,8 +479,8 @@ class Struck(WordsDecoder):
     def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool = False) -> Struck:
         return replace(self, primary_key=primary_key)
 
-    def _decoded(self, messages: pa.RecordBatch) -> Decoded:
-        batch = super()._decoded(messages)
+    def _decode_words(self, messages: pa.RecordBatch) -> Decoded:
+        batch = super()._decode_words(messages)
         if self.primary_key is None:
             return batch
         struck = pc.starts_with(batch.rows["word"], "-").to_numpy(zero_copy_only=False)

@@ -37,9 +37,9 @@ class WordsDecoder:
         )
 
     def open(self) -> Decode:
-        return self._decoded
+        return self._decode_words
 
-    def _decoded(self, messages: pa.RecordBatch) -> Decoded:
+    def _decode_words(self, messages: pa.RecordBatch) -> Decoded:
         words, index, dead, reasons = [], [], [], []
         for i, value in enumerate(messages["value"].to_pylist()):
             if value is None or not value.isascii() or len(value.split()) > self.most:

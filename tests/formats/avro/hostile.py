@@ -88,7 +88,7 @@ def _map(n: int) -> bytes:
     )
 
 
-def _refused(family: Callable[[int], bytes]) -> Callable[[int], bytes]:
+def _with_byte_more(family: Callable[[int], bytes]) -> Callable[[int], bytes]:
     """All of it, and a byte more."""
     return lambda n: family(n) + b"\0"
 
@@ -111,7 +111,7 @@ _BLOCKS = {
 }
 FAMILIES: dict[str, Callable[[int], bytes]] = {
     **_BLOCKS,
-    **{f"{name}, and a byte more": _refused(family) for name, family in _BLOCKS.items()},
+    **{f"{name}, and a byte more": _with_byte_more(family) for name, family in _BLOCKS.items()},
     "zeros": lambda n: b"\0" * n,
     "ones": lambda n: b"\xff" * n,
     "deep trees": lambda n: _message("trees", b"\2" * n),

@@ -194,7 +194,7 @@ class _Maker:
         return r.choice((["null", branch], [branch, "null"]))
 
     def column(self, name: str, avro: Any) -> Column | None:
-        kind = self._fitting(avro, 0)
+        kind = self._fitting_type(avro, 0)
         if kind is None:
             return None
         plain = isinstance(avro, str) and avro in {"int", "long"} and kind == TIMESTAMP
@@ -205,7 +205,7 @@ class _Maker:
             epoch=self._r.choice(("s", "ms", "us")) if plain else None,
         )
 
-    def _fitting(self, avro: Any, depth: int) -> pa.DataType | None:
+    def _fitting_type(self, avro: Any, depth: int) -> pa.DataType | None:
         """A type that a column of this may have, at random; None if there is none, or
         it holds itself.
         """
@@ -214,7 +214,7 @@ class _Maker:
         if depth > 6:
             return None
         if isinstance(avro, list):
-            kinds = [self._fitting(branch, depth + 1) for branch in avro if branch != "null"]
+            kinds = [self._fitting_type(branch, depth + 1) for branch in avro if branch != "null"]
             if len(kinds) > 1 and all(branch in ("null", "int", "long") for branch in avro):
                 return r.choice((pa.int64(), pa.float64()))
             if len(kinds) > 1:
@@ -237,7 +237,7 @@ class _Maker:
     def _fitting_whole(self, avro: dict[str, Any], depth: int) -> pa.DataType | None:
         r, kind, logical = self._r, avro["type"], avro.get("logicalType")
         if kind in {"array", "map"}:
-            inner = self._fitting(avro["items" if kind == "array" else "values"], depth + 1)
+            inner = self._fitting_type(avro["items" if kind == "array" else "values"], depth + 1)
             if inner is None or kind == "array":
                 return None if inner is None else pa.list_(inner)
             pairs = pa.list_(pa.struct(r.sample([("key", pa.string()), ("value", inner)], 2)))
@@ -246,7 +246,7 @@ class _Maker:
             fitting = [
                 (f["name"], column_type)
                 for f in avro["fields"]
-                if (column_type := self._fitting(f["type"], depth + 1)) is not None
+                if (column_type := self._fitting_type(f["type"], depth + 1)) is not None
             ]
             kept_fields = r.sample(fitting, r.randint(1, len(fitting))) if fitting else []
             return pa.struct(kept_fields) if kept_fields else None
@@ -401,7 +401,7 @@ class Writer:
         return makers[kind]()
 
 
-def mutated(r: random.Random, message: bytes) -> bytes:
+def mutate(r: random.Random, message: bytes) -> bytes:
     """The message with one to three small changes of its bytes, cut off, or with more behind it."""
     for _ in range(r.choice((1, 1, 1, 2, 3))):
         position = r.randrange(len(message) + 1)

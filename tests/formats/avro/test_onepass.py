@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats import onepass
-from tests.formats.avro.schemas import Made, Reference, Writer, mutated, made
+from tests.formats.avro.schemas import Made, Reference, Writer, made, mutate
 from tests.profiles import examples
 from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
@@ -88,7 +88,7 @@ def test_poisoned_messages_move_no_neighbour(seed: int) -> None:
     strewn = [
         strewn_message
         for message in whole_messages
-        for strewn_message in (message, *(mutated(r, message) for _ in range(r.randrange(3))))
+        for strewn_message in (message, *(mutate(r, message) for _ in range(r.randrange(3))))
     ]
     both.compare(strewn)
     machine = BatchDecoder(schema.columns.arrow_schema, both.fast, both.strict)
@@ -116,7 +116,7 @@ def test_any_schema_with_any_messages(part: int, dice: random.Random) -> None:
         whole_messages = [writer.message() for _ in range(60)]
         counts = both.compare(whole_messages)
         fast, rows = fast + counts[0], rows + counts[1]
-        both.compare([mutated(dice, message) for message in whole_messages])
+        both.compare([mutate(dice, message) for message in whole_messages])
     assert fast == rows
     assert rows > 400
 
@@ -153,7 +153,7 @@ def main() -> None:
         both.compare(
             [
                 *whole_messages,
-                *(mutated(dice, message) for message in whole_messages),
+                *(mutate(dice, message) for message in whole_messages),
                 *(dice.randbytes(dice.randrange(30)) for _ in range(20)),
             ]
         )

@@ -262,7 +262,7 @@ INSERTED = (
 def documents(n: int, seed: int) -> list[bytes]:
     """n documents, about half of them whole."""
     r = random.Random(seed)
-    return [_mutated(r, _document(r)) if r.random() < 0.3 else _document(r) for _ in range(n)]
+    return [_mutate(r, _document(r)) if r.random() < 0.3 else _document(r) for _ in range(n)]
 
 
 def _document(r: random.Random) -> bytes:
@@ -280,7 +280,7 @@ def _value(r: random.Random, key: str) -> str:
     return r.choice(LITERALS) if r.random() < 0.15 else r.choice(fitting)
 
 
-def _mutated(r: random.Random, document: bytes) -> bytes:
+def _mutate(r: random.Random, document: bytes) -> bytes:
     position = r.randrange(len(document) + 1)
     kind = r.randrange(5)
     if kind == 0:

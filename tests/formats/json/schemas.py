@@ -116,7 +116,7 @@ def document(r: random.Random, columns: Columns, odd: float = 0.02) -> bytes:
     return style.document(fields)
 
 
-def mutated(r: random.Random, document: bytes) -> bytes:
+def mutate(r: random.Random, document: bytes) -> bytes:
     """The document with one to three small changes of its bytes, or with more before or
     behind it.
     """
@@ -125,12 +125,12 @@ def mutated(r: random.Random, document: bytes) -> bytes:
     return document
 
 
-def _at(r: random.Random, document: bytes) -> int:
+def _random_position(r: random.Random, document: bytes) -> int:
     return r.randrange(len(document) + 1)
 
 
-def _inserted(r: random.Random, document: bytes) -> bytes:
-    position = _at(r, document)
+def _insert(r: random.Random, document: bytes) -> bytes:
+    position = _random_position(r, document)
     return (
         document[:position]
         + r.choice(
@@ -140,8 +140,8 @@ def _inserted(r: random.Random, document: bytes) -> bytes:
     )
 
 
-def _swapped(r: random.Random, document: bytes) -> bytes:
-    position, end = sorted((_at(r, document), _at(r, document)))
+def _swap(r: random.Random, document: bytes) -> bytes:
+    position, end = sorted((_random_position(r, document), _random_position(r, document)))
     return (
         document[:position]
         + document[end : end + 1]
@@ -152,7 +152,7 @@ def _swapped(r: random.Random, document: bytes) -> bytes:
 
 
 def _any_byte(r: random.Random, document: bytes) -> bytes:
-    position = _at(r, document)
+    position = _random_position(r, document)
     return document[:position] + bytes([r.randrange(256)]) + document[position + 1 :]
 
 
@@ -163,21 +163,21 @@ def _with_literal(r: random.Random, document: bytes) -> bytes:
     return b":".join([*parts[:position], r.choice(LITERALS).encode(), *parts[position + 1 :]])
 
 
-def _repeated(r: random.Random, document: bytes) -> bytes:
+def _repeat(r: random.Random, document: bytes) -> bytes:
     """A stretch of it twice, as keys twice or a bracket too many."""
-    position, end = sorted((_at(r, document), _at(r, document)))
+    position, end = sorted((_random_position(r, document), _random_position(r, document)))
     return document[:end] + document[position:end] + document[end:]
 
 
 MUTATIONS: tuple[Callable[[random.Random, bytes], bytes], ...] = (
-    _inserted,
-    _inserted,
-    _swapped,
+    _insert,
+    _insert,
+    _swap,
     _any_byte,
     _with_literal,
-    _repeated,
-    lambda r, d: d[: _at(r, d)],
-    lambda r, d: d[: (position := _at(r, d))] + d[position + 1 :],
+    _repeat,
+    lambda r, d: d[: _random_position(r, d)],
+    lambda r, d: d[: (position := _random_position(r, d))] + d[position + 1 :],
     lambda r, d: d + r.choice((b" ", b"\n", b"\x00", b"{}", b" x", b",", b"}", d)),
     lambda r, d: r.choice((b"\xef\xbb\xbf", b"\xff\xfe", b" ", b"[", b"\n")) + d,
     lambda r, d: (

@@ -97,7 +97,7 @@ def test_any_schema_with_any_documents(part: int, dice: random.Random) -> None:
             dice.sample(
                 [
                     *whole_documents,
-                    *(schemas.mutated(dice, document) for document in whole_documents),
+                    *(schemas.mutate(dice, document) for document in whole_documents),
                 ],
                 100,
             )
@@ -665,7 +665,7 @@ def main() -> None:
         columns = schemas.columns_of(dice, dice.choice((3, 8, 30)))
         whole_documents = [schemas.document(dice, columns) for _ in range(20)]
         Both(columns, "ignore").compare(
-            [*whole_documents, *(schemas.mutated(dice, document) for document in whole_documents)]
+            [*whole_documents, *(schemas.mutate(dice, document) for document in whole_documents)]
         )
     for kind in ALONE:
         test_a_document_that_is_the_only_column(kind, nullable=True)

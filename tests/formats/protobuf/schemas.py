@@ -214,7 +214,7 @@ def message(r: random.Random, kind: Descriptor, depth: int = 3, odd: float = 0.0
         if descriptor.is_required or r.random() < 0.7:
             times = r.randint(0, 3) if descriptor.is_repeated else 1 + (r.random() < odd)
             values = [_value(r, descriptor, depth, odd) for _ in range(times)]
-            pieces += _written(r, descriptor, values, odd)
+            pieces += _write(r, descriptor, values, odd)
     if r.random() < 0.3:
         r.shuffle(pieces)
     if r.random() < odd:
@@ -230,7 +230,7 @@ def message(r: random.Random, kind: Descriptor, depth: int = 3, odd: float = 0.0
     return b"".join(pieces)
 
 
-def _written(
+def _write(
     r: random.Random, descriptor: Any, values: list[tuple[int, bytes]], odd: float
 ) -> list[bytes]:
     if descriptor.is_repeated and values and values[0][0] != SIZED and r.random() < 0.6:
@@ -301,7 +301,7 @@ def _number(r: random.Random, odd: float) -> int:
     return r.choice([0, 1, 5, 100, 127])
 
 
-def mutated(r: random.Random, payload: bytes) -> bytes:
+def mutate(r: random.Random, payload: bytes) -> bytes:
     """Something about it is other than it was."""
     position = r.randrange(len(payload) + 1)
     return r.choice(

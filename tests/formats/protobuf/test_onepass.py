@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats import onepass
-from tests.formats.protobuf.schemas import Made, message, mutated, made
+from tests.formats.protobuf.schemas import Made, made, message, mutate
 from tests.profiles import examples
 from windrow.ingest.formats.protobuf.decoder import ProtobufPass
 from windrow.ingest.formats.protobuf.strict import StrictProtobuf
@@ -41,7 +41,7 @@ def test_the_pass_agrees_with_the_library(seed: int) -> None:
             for whole_message in whole_messages
             for strewn_message in (
                 whole_message,
-                *(mutated(r, whole_message) for _ in range(r.randrange(3))),
+                *(mutate(r, whole_message) for _ in range(r.randrange(3))),
             )
         ]
     )
@@ -64,7 +64,7 @@ def test_any_type_with_any_messages(part: int, dice: random.Random) -> None:
         whole_messages = [message(dice, schema.kind, odd=0) for _ in range(60)]
         counts = both.compare(whole_messages)
         fast, rows = fast + counts[0], rows + counts[1]
-        both.compare([mutated(dice, whole_message) for whole_message in whole_messages])
+        both.compare([mutate(dice, whole_message) for whole_message in whole_messages])
     assert rows > 100
     assert fast > 0.4 * rows
 
@@ -98,7 +98,7 @@ def main() -> None:
         both.compare(
             [
                 *whole_messages,
-                *(mutated(dice, whole_message) for whole_message in whole_messages),
+                *(mutate(dice, whole_message) for whole_message in whole_messages),
                 *(dice.randbytes(dice.randrange(30)) for _ in range(20)),
             ]
         )
