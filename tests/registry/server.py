@@ -191,7 +191,7 @@ class RegistryServer:
                 exists = any(not version.deleted for version in self._subjects.get(subject, ()))
                 return (200, {"is_compatible": True}) if exists else _no_subject(subject)
             case ("POST", ["subjects", subject]) if isinstance(body, dict):
-                return self._registered(subject, body)
+                return self._look_up(subject, body)
             case ("DELETE", ["subjects", subject]):
                 return self._delete(subject)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
@@ -237,7 +237,7 @@ class RegistryServer:
             **self._document(version.id),
         }
 
-    def _registered(self, subject: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+    def _look_up(self, subject: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         entry = {
             "schema": body.get("schema"),
             "schemaType": body.get("schemaType") or "AVRO",
@@ -265,14 +265,14 @@ class RegistryServer:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self._answer()
+                self._respond()
 
             do_POST = do_DELETE = do_GET  # the library's names  # noqa: N815
 
             def log_message(self, format: str, *args: Any) -> None:  # its name  # noqa: A002
                 """Prints nothing."""
 
-            def _answer(self) -> None:
+            def _respond(self) -> None:
                 size = int(self.headers.get("Content-Length") or 0)
                 written = self.rfile.read(min(size, _LENGTH_MAX))
                 url = urlsplit(self.path)
