@@ -44,7 +44,7 @@ from tests.bench.harness import picture, servers
 from tests.bench.harness.figures import Growth, Result, Said
 from tests.bench.harness.limits import find_broken_limits
 from tests.bench.harness.page import page
-from tests.bench.harness.results import commit, keep, kept_commit, kept_result, stamped
+from tests.bench.harness.results import commit, keep, kept_commit, kept_result, stamp
 from tests.bench.harness.shapes import LOOKED_UP, PARTITIONS, SHAPES, SMALL, Shape, fill
 from tests.bench.harness.side import ROOT
 from tests.bench.parts import customers
@@ -128,7 +128,7 @@ class World:
         return self._topics[shape.name, messages]
 
 
-def compared(world: World, part: str, options: argparse.Namespace) -> Result:
+def run_comparison(world: World, part: str, options: argparse.Namespace) -> Result:
     """One comparison, of a shape, of a sink or of a lookup."""
     kind, stage = part.split(".")
     if part in IN_SINKS:
@@ -157,10 +157,10 @@ def compared(world: World, part: str, options: argparse.Namespace) -> Result:
             "sides": tuple(measured),
         }
 
-    return Result(**stamped(part, measure))
+    return Result(**stamp(part, measure))
 
 
-def grown(world: World, part: str, options: argparse.Namespace) -> Growth:
+def run_growth(world: World, part: str, options: argparse.Namespace) -> Growth:
     """One growth."""
     kind = KINDS[part.split(".")[1]]
 
@@ -170,7 +170,7 @@ def grown(world: World, part: str, options: argparse.Namespace) -> Growth:
         )
         return {"what": kind.title, "points": tuple(points), "left_out": tuple(left_out)}
 
-    return Growth(**stamped(part, measure))
+    return Growth(**stamp(part, measure))
 
 
 def run_step(part: str) -> Said:
@@ -194,10 +194,10 @@ def run_step(part: str) -> Said:
         done.check_returncode()
         return {"lines": tuple(done.stdout.splitlines())}
 
-    return Said(**stamped(part, measure))
+    return Said(**stamp(part, measure))
 
 
-def measured(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
+def measure_parts(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
     """Measure parts one after the other, and keep what came of each as soon as it is
     there; the limits that were broken, in words.
     """
@@ -209,9 +209,9 @@ def measured(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
         for part in parts:
             print(f"{part} ...", flush=True)
             result = (
-                compared(world, part, options)
+                run_comparison(world, part, options)
                 if part in (*COMPARED, *IN_SINKS, *IN_LOOKUPS)
-                else grown(world, part, options)
+                else run_growth(world, part, options)
                 if part in GROWN
                 else run_step(part)
             )
@@ -250,7 +250,7 @@ def write_page() -> None:
     print(f"{PAGE.relative_to(ROOT)} is written", flush=True)
 
 
-def chosen(words: Sequence[str]) -> list[str]:
+def choose_parts(words: Sequence[str]) -> list[str]:
     """The parts that words name: each by itself, or all that begin with one.
 
     Raises:
@@ -308,10 +308,10 @@ def main() -> None:
         return
     parts = [
         part
-        for part in chosen(options.parts)
+        for part in choose_parts(options.parts)
         if not (options.missing and kept_commit(part) == commit())
     ]
-    broken_limits = measured(parts, options)
+    broken_limits = measure_parts(parts, options)
     if not options.quick:
         write_page()
     if broken_limits:

@@ -86,7 +86,7 @@ def fill(bootstrap: str, messages: int, keys: int, dice: random.Random) -> str:
     return topic
 
 
-def of_windrow(
+def customers_by_windrow(
     bootstrap: str, topic: str, folder: Path, dice: random.Random, where: str
 ) -> Customers:
     """The table's rows."""
@@ -131,7 +131,7 @@ def of_windrow(
     return customers
 
 
-def of_flink(bootstrap: str, topic: str, where: str) -> Customers:
+def customers_by_flink(bootstrap: str, topic: str, where: str) -> Customers:
     """What is left when its changes are taken one after the other."""
     options = {
         "connector": "upsert-kafka",
@@ -181,12 +181,12 @@ def of_flink(bootstrap: str, topic: str, where: str) -> Customers:
     return customers
 
 
-def compared(bootstrap: str, folder: Path, options: Said) -> tuple[Customers, Customers]:
+def compare_customers(bootstrap: str, folder: Path, options: Said) -> tuple[Customers, Customers]:
     """What windrow has of a new topic, and what Flink has of it."""
     dice = random.Random(options.seed)
     topic = fill(bootstrap, options.messages, options.keys, dice)
-    windrow_customers = of_windrow(bootstrap, topic, folder, dice, options.where)
-    return windrow_customers, of_flink(bootstrap, topic, options.where)
+    windrow_customers = customers_by_windrow(bootstrap, topic, folder, dice, options.where)
+    return windrow_customers, customers_by_flink(bootstrap, topic, options.where)
 
 
 def main() -> int:
@@ -202,7 +202,9 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         EmbeddedBroker(Path(folder) / "broker", find_jars()) as broker,
     ):
-        windrow_customers, flink_customers = compared(broker.bootstrap, Path(folder), options)
+        windrow_customers, flink_customers = compare_customers(
+            broker.bootstrap, Path(folder), options
+        )
     unlike = [
         key
         for key in windrow_customers.keys() | flink_customers.keys()

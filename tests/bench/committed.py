@@ -161,9 +161,15 @@ def _measure(kind: Kind, location: str, windows: int, scratch: Path) -> Cost:
     _commit(warm, *staged_receipt(warm, 0, dead=False))
     sink = kind.open(location)
     staged = [staged_receipt(sink, windows + number, dead=False) for number in range(COMMITS + 1)]
-    look = _timed(lambda: sink.look(window(0)))
-    commits = [_timed(partial(_commit, sink, *receipt_and_staged)) for receipt_and_staged in staged]
-    skip = _timed(lambda: list(sink.looks([window(n % windows) for n in range(COMMITS)]))) / COMMITS
+    look = _milliseconds_of(lambda: sink.look(window(0)))
+    commits = [
+        _milliseconds_of(partial(_commit, sink, *receipt_and_staged))
+        for receipt_and_staged in staged
+    ]
+    skip = (
+        _milliseconds_of(lambda: list(sink.looks([window(n % windows) for n in range(COMMITS)])))
+        / COMMITS
+    )
     return Cost(look, commits[0], statistics.fmean(commits[1:]), skip)
 
 
@@ -171,7 +177,7 @@ def _commit(sink: Any, *receipt_and_staged: object) -> None:
     assert isinstance(sink.commit(*receipt_and_staged), Done)
 
 
-def _timed(call: Callable[[], object]) -> float:
+def _milliseconds_of(call: Callable[[], object]) -> float:
     began = time.perf_counter()
     call()
     return (time.perf_counter() - began) * 1000

@@ -201,7 +201,7 @@ def shapes(
         yield json_batch_decoder(Columns.of(model)), messages
 
 
-def measured(machine: BatchDecoder, repeated: list[bytes]) -> tuple[float, float]:
+def measure(machine: BatchDecoder, repeated: list[bytes]) -> tuple[float, float]:
     """Mean bytes of a message, and seconds that a batch takes at best.
 
     The messages are repeated until there are enough.
@@ -222,7 +222,7 @@ def main() -> None:
     """One line a kind."""
     print(f"{'':30}{'bytes':>7}{'M messages/s':>14}{'ns/byte':>9}")
     for name, machine, messages in machines():
-        size, best = measured(machine, messages)
+        size, best = measure(machine, messages)
         print(
             f"{name:30}{size:7.0f}{MESSAGES / best / 1e6:14.2f}{best / MESSAGES / size * 1e9:9.2f}"
         )
@@ -230,7 +230,7 @@ def main() -> None:
     for name, (dtype, make) in MAKERS.items():
         costs = [
             (size, best / MESSAGES * 1e9)
-            for size, best in (measured(*shape) for shape in shapes(dtype, make))
+            for size, best in (measure(*shape) for shape in shapes(dtype, make))
         ]
         print(
             f"{name:20}"

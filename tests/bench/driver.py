@@ -35,7 +35,7 @@ from deltalake import DeltaTable
 
 from tests.bench.harness.figures import Growth
 from tests.bench.harness.results import kept_result
-from tests.bench.planning import filled, planned, planner
+from tests.bench.planning import filled, freeze_plan, planner
 from tests.sinks.with_dead_letters import DeltaBoth
 from windrow.assets.metadata import window_metadata
 from windrow.ingest.model.codec import to_json
@@ -82,7 +82,7 @@ class Cost(msgspec.Struct, frozen=True):
         )
 
 
-def timed(call: Callable[[], T]) -> tuple[float, T]:
+def time_call(call: Callable[[], T]) -> tuple[float, T]:
     """Seconds that it takes, and what it gives."""
     began = time.perf_counter()
     outcome = call()
@@ -97,17 +97,17 @@ def measure(partitions: int, folder: Path) -> Cost:
     pipeline = replace(planner(broker, folder), sink=sink)
     plans, commits = [], []
     for hour in range(WINDOWS):
-        took, plan = timed(partial(planned, pipeline, hour))
+        took, plan = time_call(partial(freeze_plan, pipeline, hour))
         plans.append(took)
         staged = stage(sink, plan, 0, "a", dead=False)
         window_receipt = receipt(plan, staged, 0, "a")
-        took, outcome = timed(partial(sink.commit, window_receipt, staged))
+        took, outcome = time_call(partial(sink.commit, window_receipt, staged))
         assert isinstance(outcome, Done), outcome
         pipeline.ledger.record(window_receipt)
         commits.append(took)
-    look, committed_window = timed(lambda: DeltaBoth(str(table), ROWS).look(plan.window))
+    look, committed_window = time_call(lambda: DeltaBoth(str(table), ROWS).look(plan.window))
     assert committed_window is not None
-    checkpoint, _ = timed(lambda: DeltaTable(str(table)).create_checkpoint())
+    checkpoint, _ = time_call(lambda: DeltaTable(str(table)).create_checkpoint())
     shown = window_metadata(
         pipeline.spec, pipeline.columns(), Result(committed_window, recovered=False)
     )

@@ -28,10 +28,10 @@ STEP = 500
 def commit(sink: IcebergBoth, number: int) -> float:
     """Commit a small window; the milliseconds of the commit alone."""
     window_receipt, staged = staged_receipt(sink, number, dead=False)
-    return timed(lambda: isinstance(sink.commit(window_receipt, staged), Done))
+    return milliseconds_of(lambda: isinstance(sink.commit(window_receipt, staged), Done))
 
 
-def timed(call: Callable[[], object]) -> float:
+def milliseconds_of(call: Callable[[], object]) -> float:
     """The milliseconds that it takes."""
     began = time.perf_counter()
     assert call() is not False
@@ -54,7 +54,7 @@ def expire(sink: IcebergBoth) -> None:
 def print_costs(label: str, warehouse: str, first: int) -> None:
     """Measure by a handle of its own, and say so."""
     sink = sink_at(warehouse)
-    look = timed(lambda: sink.look(window(0)))
+    look = milliseconds_of(lambda: sink.look(window(0)))
     commits = [commit(sink, first + n) for n in range(COMMITS)]
     print(
         f"{label:>45}: first look {look:.1f} ms, first commit {commits[0]:.1f} ms, later ones"

@@ -73,12 +73,12 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def often(call: Callable[[int], object]) -> float:
+def median_seconds(call: Callable[[int], object]) -> float:
     """What a call takes, in the middle of several."""
     return median(seconds(lambda n=n: call(n)) for n in range(ROUNDS))  # type: ignore[misc]
 
 
-def drained(world: World) -> None:
+def commit_batch(world: World) -> None:
     """One batch is waiting, and a run commits it."""
     world.fill(1, per_hour=10)
     assert world.batches().success
@@ -102,7 +102,7 @@ def measure_steps(count: int, folder: Path) -> list[tuple[str, float]]:
     with dg.instance_for_test(temp_dir=str(folder)) as instance:
         world = world_in(folder, instance)
         costs = [("add all of them", seconds(lambda: keep_newest(instance, world.spec, count)))]
-        drained(world)
+        commit_batch(world)
         first_partition = dg.AssetRecordsFilter(
             table_key(world.spec), asset_partitions=[label_text(0)]
         )
@@ -114,13 +114,15 @@ def measure_steps(count: int, folder: Path) -> list[tuple[str, float]]:
         costs += [
             (
                 "add one, and take out the oldest",
-                often(lambda n: keep_newest(instance, world.spec, count + n + 1)),
+                median_seconds(lambda n: keep_newest(instance, world.spec, count + n + 1)),
             ),
             (
                 "a tick of the schedule",
-                often(lambda n: ask(world, "things_waiting", datetime(2026, 2, 1, n, tzinfo=UTC))),
+                median_seconds(
+                    lambda n: ask(world, "things_waiting", datetime(2026, 2, 1, n, tzinfo=UTC))
+                ),
             ),
-            ("a run that commits one batch", often(lambda _: drained(world))),
+            ("a run that commits one batch", median_seconds(lambda _: commit_batch(world))),
         ]
         os.environ[FOLDER] = str(folder)
         target = ModuleTarget(SERVED, "defs", str(Path(__file__).parents[2]), "here")
@@ -132,7 +134,7 @@ def measure_steps(count: int, folder: Path) -> list[tuple[str, float]]:
             )
             for label, query, more in queries:
                 first = seconds(lambda q=query, m=more: ask_page(context, q, **m))  # type: ignore[misc]
-                later = often(lambda _, q=query, m=more: ask_page(context, q, **m))  # type: ignore[misc]
+                later = median_seconds(lambda _, q=query, m=more: ask_page(context, q, **m))  # type: ignore[misc]
                 costs += [(f"{label}, at first", first), (f"{label}, later", later)]
     return costs
 

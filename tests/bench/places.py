@@ -35,7 +35,7 @@ TOPIC_PARTITIONS, EACH = 8, 2
 HERE = "local Spark"
 
 
-def measured(
+def measure_masters(
     programs: Mapping[str, Program], bootstrap: str, splits: int, rounds: int
 ) -> dict[str, list[float]]:
     """The driver's seconds in each place, round by round."""
@@ -87,7 +87,7 @@ def main() -> None:
                 Program(side.command(bootstrap), scratch / f"driver-{number}", side.environment)
             )
         for splits in options.splits:
-            seconds = measured(programs, bootstrap, splits, options.rounds)
+            seconds = measure_masters(programs, bootstrap, splits, options.rounds)
             print(f"{splits:,} splits, planned and committed by the driver")
             for master_name, took in seconds.items():
                 ratios = [

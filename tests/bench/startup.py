@@ -92,7 +92,7 @@ def _until_first(engine: object, begun: float) -> float:
     return min(float(result.rows[0]) for result in engine.run(Begins(), SPLITS)) - begun  # type: ignore[attr-defined]
 
 
-def _measured(connection: str) -> list[float]:
+def _measure_apart(connection: str) -> list[float]:
     command = [sys.executable, "-m", "tests.bench.startup", connection]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
     seconds: list[float] = json.loads(done.stdout)
@@ -192,10 +192,10 @@ def main(rounds: int) -> None:
     seconds_by_name: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
         for connection, name in COLD.items():
-            seconds_by_name[name] += _measured(connection)
+            seconds_by_name[name] += _measure_apart(connection)
         with serving("--master", "local[2,4]") as (address, _):
             for name in WARM[:2]:
-                first, *later = _measured(address)
+                first, *later = _measure_apart(address)
                 seconds_by_name[name].append(first)
                 seconds_by_name[WARM[2]] += later
     cold = statistics.median(seconds_by_name[COLD["archive"]])

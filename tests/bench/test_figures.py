@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.bench.__main__ import PARTS, STEPS, WINDOWS, chosen
+from tests.bench.__main__ import PARTS, STEPS, WINDOWS, choose_parts
 from tests.bench.committed import KINDS as COMMITTED
 from tests.bench.harness.figures import (
     Growth,
@@ -331,12 +331,12 @@ def test_every_step_has_its_program(step: str) -> None:
 
 def test_parts_are_chosen_by_name_or_kind() -> None:
     """No word is all of them; a word that names none ends it."""
-    assert chosen([]) == list(PARTS)
-    assert chosen(["growth", "small.raw"]) == [
+    assert choose_parts([]) == list(PARTS)
+    assert choose_parts(["growth", "small.raw"]) == [
         "small.raw",
         "growth.partitions",
         "growth.windows",
         "growth.rows",
     ]
     with pytest.raises(SystemExit, match="No such part: smal"):
-        chosen(["smal"])
+        choose_parts(["smal"])

@@ -117,7 +117,7 @@ def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> flo
         return time.perf_counter() - began
 
 
-def timed(pipeline: Pipeline, windows: Sequence[Window]) -> float:
+def seconds_of(pipeline: Pipeline, windows: Sequence[Window]) -> float:
     """Seconds that all of them take."""
     began = time.perf_counter()
     for _ in run_windows(pipeline, windows, Request("bench")):
@@ -171,11 +171,14 @@ def main() -> None:
         minutes = [Window("bench", FIRST + i * MINUTE, FIRST + (i + 1) * MINUTE) for i in range(n)]
         day = [Window("bench", FIRST, FIRST + timedelta(days=1))]
         warm_seconds, daily_seconds = (
-            timed(pipeline_in(Path(scratch) / name, broker.bootstrap, "daily", session), day)
+            seconds_of(pipeline_in(Path(scratch) / name, broker.bootstrap, "daily", session), day)
             for name in ("warm", "whole")
         )
         pipeline = pipeline_in(Path(scratch) / "minutes", broker.bootstrap, "* * * * *", session)
-        minutes_seconds, again_seconds = timed(pipeline, minutes), timed(pipeline, minutes)
+        minutes_seconds, again_seconds = (
+            seconds_of(pipeline, minutes),
+            seconds_of(pipeline, minutes),
+        )
         spec = spec_in(Path(scratch) / "partitions", broker.bootstrap, "* * * * *")
         shown, shown_again = (
             in_dagster(spec, minutes, Path(scratch) / name) for name in ("dagster", "dagster again")

@@ -36,7 +36,7 @@ def made(name: str, files: Path, make: Callable[[Path, Path], None]) -> Path:
     return folder
 
 
-def pinned(name: str, package: str) -> str:
+def pinned_version(name: str, package: str) -> str:
     """The version of a package that a peer's files pin: in a lock, in a pom, or in npm's form."""
     files = [PEERS / name / file for file in ("requirements.lock", "pom.xml", "package.json")]
     forms = (

@@ -34,10 +34,12 @@ WORKER_GROWTH = ("growth.rows", 1_000_000, 4_000_000, 1.15)
 
 def find_broken_limits(result: Result | Growth) -> Iterator[str]:
     """The limits that a result breaks, and the sides that failed, in words."""
-    yield from _compared(result) if isinstance(result, Result) else _grown(result)
+    yield from (
+        _broken_by_comparison(result) if isinstance(result, Result) else _broken_by_growth(result)
+    )
 
 
-def _compared(result: Result) -> Iterator[str]:
+def _broken_by_comparison(result: Result) -> Iterator[str]:
     ours = result.sides[0]
     for side in result.sides:
         if side.failed:
@@ -71,7 +73,7 @@ def _worker(side: Measured) -> float:
     return max((run.peaks.get("worker", 0.0) for run in side.runs), default=0.0)
 
 
-def _grown(result: Growth) -> Iterator[str]:
+def _broken_by_growth(result: Growth) -> Iterator[str]:
     if (steepest := exponent(result.points)) > STEEPEST:
         yield f"{result.part}: grows as size to the power of {steepest:.2f} (limit {STEEPEST})"
     part, fewer, more, max_growth = WORKER_GROWTH

@@ -82,7 +82,7 @@ def machine() -> str:
     )
 
 
-def stamped(part: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def stamp(part: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What a measurement gives, with when, of what and where it was made."""
     began = datetime.now(UTC)
     about = {"part": part, "date": f"{began:%Y-%m-%d}", "commit": commit(), "machine": machine()}

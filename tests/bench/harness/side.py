@@ -55,7 +55,7 @@ class Program:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
         try:
-            self._answer()
+            self._read_reply()
         except BaseException:
             self.end()
             raise
@@ -97,7 +97,7 @@ class Program:
                 self._process.stdin.flush()
             except BrokenPipeError:
                 raise self._error_of("ended") from None
-            reply = self._answer()
+            reply = self._read_reply()
             seconds = time.perf_counter() - began
         if reply["rows"] != rows:
             raise self._error_of(f"read {reply['rows']:,} of {rows:,} messages")
@@ -127,7 +127,7 @@ class Program:
             self._lines.put(line)
         self._lines.put(b"")
 
-    def _answer(self) -> dict[str, Any]:
+    def _read_reply(self) -> dict[str, Any]:
         """The next line that is JSON; others are noise."""
         until = time.monotonic() + LIMIT_SECONDS
         try:

@@ -53,7 +53,7 @@ class _Turn:
         except FailedError as failed:
             self._give_up(failed)
 
-    def measured(self) -> Measured:
+    def to_measured(self) -> Measured:
         """Its first run warms up, and is told by itself."""
         first, later = (self.runs[0], tuple(self.runs[1:])) if self.runs else (None, ())
         return Measured(
@@ -88,7 +88,7 @@ def compare(sides: Sequence[Side], job: Job, rounds: int) -> list[Measured]:
                 if len(turn.runs) > number
             )
             print(f"  {'warm-up' if number == 0 else f'round {number}'}: {ran}", flush=True)
-    measured = [turn.measured() for turn in turns]
+    measured = [turn.to_measured() for turn in turns]
     for peer in measured[1:]:
         if ratio := ratios(measured[0], peer):
             print(

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.bench.harness import environments
-from tests.bench.harness.environments import PEERS, made, pinned
+from tests.bench.harness.environments import PEERS, made, pinned_version
 from tests.bench.harness.shapes import DAY, PARTITIONS, flink_type, neutral_type, spark_type
 from tests.bench.parts import customers
 from tests.bench.parts.targets import SINKS, Into, Job, kafka, looked_up, nowhere, parquet
@@ -99,7 +99,7 @@ def spark(work: str, does: str) -> Side:
     return Side(
         "Spark's Kafka source",
         does,
-        pinned("spark", "pyspark"),
+        pinned_version("spark", "pyspark"),
         _spark_command,
         partial(_spark_told, work),
         _into(work),
@@ -107,10 +107,8 @@ def spark(work: str, does: str) -> Side:
     )
 
 
-FLINK_VERSION = (
-    f"{pinned('flink', 'flink-clients')}, connector {pinned('flink', 'flink-sql-connector-kafka')}"
-)
-FLINK_JDBC = f"connector {pinned('flink', 'flink-connector-jdbc-postgres')}"
+FLINK_VERSION = f"{pinned_version('flink', 'flink-clients')}, connector {pinned_version('flink', 'flink-sql-connector-kafka')}"
+FLINK_JDBC = f"connector {pinned_version('flink', 'flink-connector-jdbc-postgres')}"
 FLINK_JAVA = (
     "-Xmx3g",  # as much as Spark's driver: all of Flink is in one process here
     # What Flink's own start scripts open for Java 17 (env.java.opts.all of its conf/config.yaml).
@@ -278,7 +276,7 @@ def daft(work: str, does: str) -> Side:
     return Side(
         "Daft",
         does,
-        pinned("daft", "daft"),
+        pinned_version("daft", "daft"),
         _daft_command,
         partial(_daft_told, work),
         _into(work),
@@ -305,7 +303,7 @@ def librdkafka() -> Side:
     return Side(
         "librdkafka",
         "rdkafka_performance -C",
-        f"in node-rdkafka {pinned('librdkafka', 'node-rdkafka')}",
+        f"in node-rdkafka {pinned_version('librdkafka', 'node-rdkafka')}",
         _librdkafka_command,
         _librdkafka_told,
     )
