@@ -61,7 +61,7 @@ def wrapped(corpus: Corpus) -> Corpus:
     ]
 
 
-NUMBERED = "of", "number"
+NUMBERED = "corpus_name", "number"
 CORPORA: dict[str, tuple[Decoder, Corpus]] = {
     "debezium": (CUSTOMERS, DEBEZIUM),
     "debezium with schema": (WITH_SCHEMA, wrapped(DEBEZIUM)),
@@ -109,11 +109,11 @@ def params_of(corpora: dict[str, Corpus]) -> list[Any]:
 @pytest.mark.parametrize(
     NUMBERED, params_of({corpus_name: corpus for corpus_name, (_, corpus) in CORPORA.items()})
 )
-def test_a_message_becomes_what_stands_beside_it(of: str, number: int) -> None:
+def test_a_message_becomes_what_stands_beside_it(corpus_name: str, number: int) -> None:
     """Its rows to the last digit, or stage and reason; what is neither is counted as
     dropped or filtered.
     """
-    decoder, corpus = CORPORA[of]
+    decoder, corpus = CORPORA[corpus_name]
     _, value, verdict = corpus[number]
     assert became(decoder, [value]) == [expected(verdict)]
     decoded = decoder.open()(valued([value]))
@@ -135,15 +135,15 @@ def test_messages_do_not_move_each_other(corpus_name: str) -> None:
 
 
 @pytest.mark.parametrize(NUMBERED, params_of(KEYED))
-def test_changes_of_a_table_with_a_key(of: str, number: int) -> None:
+def test_changes_of_a_table_with_a_key(corpus_name: str, number: int) -> None:
     """What a message takes out, by the key of the row as it was, and the rows that are
     there then; between two other messages.
     """
     decoder, (_, value, verdict) = (
-        decoder_of(of, "Part", primary_key=("id", "part")),
-        KEYED[of][number],
+        decoder_of(corpus_name, "Part", primary_key=("id", "part")),
+        KEYED[corpus_name][number],
     )
-    first = KEYED[of][0]
+    first = KEYED[corpus_name][0]
     decoded = decoder.open()(valued([first[1], value, first[1]]))
     whole(decoded, decoder.columns.arrow_schema, 3)
     verdict_by_index = verdicts(decoded)
