@@ -231,12 +231,12 @@ class _KeyDecoder:
                 "Nothing was committed. Report a bug in the key's format.",
             )
         missing = messages.column("key").is_null().take(decoded.dead_index)
-        deeper = pc.replace_substring(decoded.dead_detail, " - at ", " - at the key's ")
+        nested_key_detail = pc.replace_substring(decoded.dead_detail, " - at ", " - at the key's ")
         whole_key_detail = pc.binary_join_element_wise(
             decoded.dead_detail, " - at the key", "", null_handling="skip"
         )
         detail = pc.if_else(
-            pc.match_substring(decoded.dead_detail, " - at "), deeper, whole_key_detail
+            pc.match_substring(decoded.dead_detail, " - at "), nested_key_detail, whole_key_detail
         )
         return replace(
             decoded,
@@ -448,10 +448,10 @@ def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
 
 def _find_differences(first_column: pa.Array, second_column: pa.Array) -> npt.NDArray[np.intp]:
     """Positions at which two columns differ; null equals only null."""
-    unlike = pc.fill_null(pc.not_equal(first_column, second_column), False).to_numpy(
+    is_unequal = pc.fill_null(pc.not_equal(first_column, second_column), False).to_numpy(
         zero_copy_only=False
     )
     one_null = pc.not_equal(first_column.is_null(), second_column.is_null()).to_numpy(
         zero_copy_only=False
     )
-    return np.flatnonzero(unlike | one_null)
+    return np.flatnonzero(is_unequal | one_null)

@@ -120,43 +120,49 @@ class _Resolution:
             for branch in kind.branches
         ]
         schema = replace(self._writer, records=self._records)
-        good = [
-            is_null(branch) or (old not in others and fits(schema, branch, column, epoch))
-            for branch, old in zip(branches, kind.branches, strict=True)
+        is_readable = [
+            is_null(branch) or (writer_branch not in others and fits(schema, branch, column, epoch))
+            for branch, writer_branch in zip(branches, kind.branches, strict=True)
         ]
         if not any(
-            fine and not is_null(branch) for fine, branch in zip(good, branches, strict=True)
+            is_fine and not is_null(branch)
+            for is_fine, branch in zip(is_readable, branches, strict=True)
         ):
             return UnionType(tuple(branches))  # no type can be read: `check` reports each
         refused = [
-            RefusedType(words(old), "other_record" if old in others else "wrong_type")
-            for old in kind.branches
+            RefusedType(
+                words(writer_branch), "other_record" if writer_branch in others else "wrong_type"
+            )
+            for writer_branch in kind.branches
         ]
         return UnionType(
-            tuple(b if fine else bad for b, fine, bad in zip(branches, good, refused, strict=True))
+            tuple(
+                b if is_fine else refused_branch
+                for b, is_fine, refused_branch in zip(branches, is_readable, refused, strict=True)
+            )
         )
 
     def _others(self, kind: UnionType, column: pa.DataType) -> list[NamedReference]:
         """Returns the records of a union that can't be the struct, if it has several records."""
-        several = {
+        records_of_union = {
             branch: self._writer.records[branch.name]
             for branch in kind.branches
             if isinstance(branch, NamedReference)
         }
-        if len(several) < 2:
+        if len(records_of_union) < 2:
             return []
         fields = {field.name for field in column}
-        chosen = [
+        candidates = [
             reference
-            for reference, record in several.items()
+            for reference, record in records_of_union.items()
             if is_one_of((record.name, *record.aliases), self._record_names)
         ]
-        chosen = chosen or [
+        candidates = candidates or [
             reference
-            for reference, record in several.items()
+            for reference, record in records_of_union.items()
             if fields.issubset(dict(record.fields))
         ]
-        return [reference for reference in several if reference not in chosen]
+        return [reference for reference in records_of_union if reference not in candidates]
 
 
 def _epochs(kind: pa.DataType) -> Hashable:

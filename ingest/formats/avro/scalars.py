@@ -171,17 +171,17 @@ def wide(data, pos, end, row, node, index, numbers, entries, entry):
         pos, n = octets(data, pos, end)
     if pos < 0 or n > end - pos:
         return -1, entry
-    sure, upper, lower = decimal(
+    is_exact, upper, lower = decimal(
         data, pos, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)]
     )
-    if not sure:
+    if not is_exact:
         return -1, entry
     for _ in range(numbers[np.uintp(row + FACTOR)]):
         # ten times the number: eight times and twice
-        twice = lower << _U(1)
+        doubled_low = lower << _U(1)
         upper = (upper << _U(3) | lower >> _U(61)) + (upper << _U(1) | lower >> _U(63))
-        lower = (lower << _U(3)) + twice
-        upper += _U(lower < twice)
+        lower = (lower << _U(3)) + doubled_low
+        upper += _U(lower < doubled_low)
     entry = put(entries, entry, node, index, np.int64(lower))
     if numbers[np.uintp(row + KEYED)]:
         entry = put(entries, entry, node, index, np.int64(upper))
@@ -194,11 +194,11 @@ def scan_zoned(data, pos, end, row, node, index, numbers, state, entries, entry)
     pos, n = octets(data, pos, end)
     if pos < 0:
         return -1, entry
-    text_end, micros, cut = instant(data, pos, pos + n, False, numbers[np.uintp(row + LOW)] == 1)
+    text_end, micros, is_cut = instant(data, pos, pos + n, False, numbers[np.uintp(row + LOW)] == 1)
     if text_end != pos + n:
         return -1, entry
     entry = put(entries, entry, node, index, micros)
-    return text_end, put(entries, entry, 0, state[ITEMS], 1) if cut else entry
+    return text_end, put(entries, entry, 0, state[ITEMS], 1) if is_cut else entry
 
 
 @inlined

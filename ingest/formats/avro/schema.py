@@ -263,15 +263,15 @@ def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
     for name, inner_names in undecided.items():
         for inner_name in inner_names:
             holders.setdefault(inner_name, []).append(name)
-    ready = [name for name, inner_names in undecided.items() if not inner_names]
+    empty_names = [name for name, inner_names in undecided.items() if not inner_names]
     empty: set[str] = set()
-    while ready:
-        name = ready.pop()
+    while empty_names:
+        name = empty_names.pop()
         empty.add(name)
         for holder in holders.get(name, ()):
             undecided[holder].discard(name)
             if not undecided[holder]:
-                ready.append(holder)
+                empty_names.append(holder)
     return frozenset(empty)
 
 
@@ -350,10 +350,11 @@ class _Parser:
         names = [
             branch.name if hasattr(branch, "name") else type(branch).__name__ for branch in branches
         ]
-        twice = [name for name, times in Counter(names).items() if times > 1]
-        if twice:
+        repeated_names = [name for name, times in Counter(names).items() if times > 1]
+        if repeated_names:
             raise _SchemaError(
-                f"a union can't contain {twice[0].removesuffix('Type').lower()} twice", path
+                f"a union can't contain {repeated_names[0].removesuffix('Type').lower()} twice",
+                path,
             )
         return UnionType(branches)
 

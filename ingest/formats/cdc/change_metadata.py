@@ -129,11 +129,11 @@ class ChangeMetadata:
         """
         marks = np.zeros(decoded.rows.num_rows, np.bool_)
         if self._envelope.marks:
-            unnamed = np.flatnonzero(
+            unnamed_rows = np.flatnonzero(
                 pick(decoded.rows, self._kind).is_null().to_numpy(zero_copy_only=False)
             )
-            values = messages.column("value").take(decoded.row_index.take(pa.array(unnamed)))
-            marks[unnamed] = [
+            values = messages.column("value").take(decoded.row_index.take(pa.array(unnamed_rows)))
+            marks[unnamed_rows] = [
                 self._envelope.is_mark(_field_names(value.as_py(), self._root)) for value in values
             ]
         return marks

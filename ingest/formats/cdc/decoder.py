@@ -208,17 +208,17 @@ class _BatchDecoder:
         """The verdict on each message."""
         metadata, changes = self._metadata.classify(self._decode_metadata, messages)
         index = metadata.row_index.to_numpy()
-        counted = replace(
+        metadata_counts = replace(
             metadata, rows=metadata.rows.slice(0, 0), row_index=metadata.row_index.slice(0, 0)
         )
-        written = _decoded_part(
+        decoded_written = _decoded_part(
             messages,
             index[changes != ChangeKind.REMOVED],
             lambda written_messages: self._written.rows(self._decode_written, written_messages),
         )
-        written = self._without_new(written, index[changes == ChangeKind.UPDATED])
+        decoded_written = self._without_new(decoded_written, index[changes == ChangeKind.UPDATED])
         removed = _decoded_part(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
-        decoded = together(self._schema, [counted, written, removed], self._key)
+        decoded = together(self._schema, [metadata_counts, decoded_written, removed], self._key)
         return (
             decoded
             if self._text_row is None or not len(decoded.dead_index)
@@ -232,7 +232,7 @@ class _BatchDecoder:
         """
         if written.unavailable is None:
             return written
-        index, moved = (
+        index, moved_index = (
             written.row_index.to_numpy(),
             (
                 np.zeros(0, np.int64)
@@ -243,9 +243,11 @@ class _BatchDecoder:
         has_unavailable = pc.greater(pc.list_value_length(written.unavailable), 0).to_numpy(
             zero_copy_only=False
         )
-        new = np.flatnonzero(has_unavailable & (~np.isin(index, updated) | np.isin(index, moved)))
+        new_rows = np.flatnonzero(
+            has_unavailable & (~np.isin(index, updated) | np.isin(index, moved_index))
+        )
         message = f"{NOT_SENT}, and the row is new by its key - at {path_text(self._written.path)}"
-        return written.refused(SCHEMA, [Refusal(new, "unavailable", message)])
+        return written.refused(SCHEMA, [Refusal(new_rows, "unavailable", message)])
 
     def _explain(self, details: pa.StringArray) -> pa.StringArray:
         """Details of dead letters; where rows are texts, with what that means."""

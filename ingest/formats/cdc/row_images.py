@@ -105,8 +105,8 @@ class RowImage:
         if not self.key:
             return replace(decoded, rows=rows).refused(SCHEMA, refusals)
         deletes = self._former_keys(rows, former)
-        moved = Deletes(deletes.keys, decoded.row_index.take(deletes.index))
-        return replace(decoded, rows=rows, deletes=moved).refused(SCHEMA, refusals)
+        moved_deletes = Deletes(deletes.keys, decoded.row_index.take(deletes.index))
+        return replace(decoded, rows=rows, deletes=moved_deletes).refused(SCHEMA, refusals)
 
     @property
     def _former_key(self) -> list[str]:
@@ -130,13 +130,13 @@ class RowImage:
         row_counts, former_counts = (
             pc.list_value_length(pick(decoded.rows, path)) for path in (self.path, self.former)
         )
-        unlike = pc.fill_null(
+        is_unequal = pc.fill_null(
             pc.and_(pc.not_equal(row_counts, former_counts), pc.not_equal(former_counts, 0)), False
         ).to_numpy(zero_copy_only=False)
         message = (
             f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
         )
-        return decoded.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", message)])
+        return decoded.refused(SCHEMA, [Refusal(np.flatnonzero(is_unequal), "row_count", message)])
 
     def _within_bounds(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
         """Refuses messages whose rows would take much more memory than they have bytes.
@@ -151,18 +151,18 @@ class RowImage:
             _sizes(messages.column("value"))[index],
             _key_and_header_sizes(messages)[index],
         )
-        room = np.minimum(FREE + SHARE * (value_sizes + repeated_sizes), MOST)
+        max_bytes = np.minimum(FREE + SHARE * (value_sizes + repeated_sizes), MOST)
         for _, path in self.of_envelope:
             values = pick(decoded.rows, path)
             repeated_sizes = repeated_sizes + (
                 value_sizes if pa.types.is_nested(values.type) else _sizes(values)
             )
-        large = np.flatnonzero((row_counts - 1) * repeated_sizes > room)
+        large_rows = np.flatnonzero((row_counts - 1) * repeated_sizes > max_bytes)
         return decoded.refused(
             VALUE,
             [
                 Refusal(
-                    large,
+                    large_rows,
                     "too_large",
                     "Expected fewer rows with so long a key, headers or envelope",
                 )
@@ -183,13 +183,21 @@ class RowImage:
         refusals = [refuse_nulls(images, self._image_path)] if self.has_row_list else []
         values, unsent_masks = [], {}
         for column in self.columns.columns:
-            path, raw = paths_and_values.get(column.name, ((*self.path, column.name), None))
-            value_path = path_text(path) if raw is not None else f"{self._image_path}.{column.name}"
-            if raw is None:
-                raw = pc.struct_field(images, [column.name])
-                mask = None if self.unavailable is None else unavailable(raw)
+            path, column_values = paths_and_values.get(
+                column.name, ((*self.path, column.name), None)
+            )
+            value_path = (
+                path_text(path)
+                if column_values is not None
+                else f"{self._image_path}.{column.name}"
+            )
+            if column_values is None:
+                column_values = pc.struct_field(images, [column.name])
+                mask = None if self.unavailable is None else unavailable(column_values)
                 if mask is not None:
-                    raw = pc.if_else(pa.array(mask), pa.scalar(None, raw.type), raw)
+                    column_values = pc.if_else(
+                        pa.array(mask), pa.scalar(None, column_values.type), column_values
+                    )
                     if (
                         self.unavailable == "keep"
                         and column.nullable
@@ -202,8 +210,8 @@ class RowImage:
                                 np.flatnonzero(mask), "unavailable", f"{NOT_SENT} - at {value_path}"
                             )
                         )
-            refusals += [] if column.nullable else [refuse_nulls(raw, value_path)]
-            values.append(raw)
+            refusals += [] if column.nullable else [refuse_nulls(column_values, value_path)]
+            values.append(column_values)
         return values, refusals, unsent_masks
 
     def _former_keys(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> Deletes:
@@ -211,18 +219,18 @@ class RowImage:
 
         A column that the former row doesn't have has not changed.
         """
-        keys, moved = [], np.zeros(rows.num_rows, np.bool_)
+        keys, is_moved = [], np.zeros(rows.num_rows, np.bool_)
         for name in self.key:
             current_values = rows.column(name)
             if former is None or name not in self._former_key:
                 keys.append(current_values)
                 continue
             former_values = pc.coalesce(pc.struct_field(former, [name]), current_values)
-            moved |= pc.fill_null(pc.not_equal(former_values, current_values), False).to_numpy(
+            is_moved |= pc.fill_null(pc.not_equal(former_values, current_values), False).to_numpy(
                 zero_copy_only=False
             )
             keys.append(former_values)
-        moved_rows = pa.array(np.flatnonzero(moved), pa.int64())
+        moved_rows = pa.array(np.flatnonzero(is_moved), pa.int64())
         return Deletes(
             pa.RecordBatch.from_arrays(keys, list(self.key)).take(moved_rows), moved_rows
         )

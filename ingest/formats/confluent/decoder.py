@@ -390,9 +390,11 @@ class FramedBatchDecoder:
         for branch, size in np.unique(np.stack([branches, sizes]), axis=1).T.tolist():
             indices = np.flatnonzero((branches == branch) & (sizes == size))
             if 0 <= branch < count:
-                inside = msgspec.structs.replace(frame, skip=frame.skip + size, path=(branch,))
+                branch_frame = msgspec.structs.replace(
+                    frame, skip=frame.skip + size, path=(branch,)
+                )
                 part = self._of_frame(
-                    inside, values.take(pa.array(indices)), messages, rows[indices]
+                    branch_frame, values.take(pa.array(indices)), messages, rows[indices]
                 )
             else:
                 detail = (
@@ -407,12 +409,13 @@ class FramedBatchDecoder:
         if not self._decoder.written_with:
             return decoded
         rows = decoded.rows
-        added = {
+        added_columns = {
             name: pa.repeat(id_ if source == "schema_id" else record, rows.num_rows)
             for name, source in self._decoder.written_with
         }
         columns = [
-            added[name] if name in added else rows.column(name) for name in self._schema.names
+            added_columns[name] if name in added_columns else rows.column(name)
+            for name in self._schema.names
         ]
         return replace(decoded, rows=pa.RecordBatch.from_arrays(columns, schema=self._schema))
 

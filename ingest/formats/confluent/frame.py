@@ -65,8 +65,8 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
     numbers = np.full(len(values), NAMELESS, np.int64)
     numbers[values.is_null().to_numpy(zero_copy_only=False)] = NULL
     in_header = last_values(messages.column("headers"), header)
-    named = in_header.is_valid().to_numpy(zero_copy_only=False) & (numbers != NULL)
-    for i in np.flatnonzero(named).tolist():
+    has_header = in_header.is_valid().to_numpy(zero_copy_only=False) & (numbers != NULL)
+    for i in np.flatnonzero(has_header).tolist():
         frame = _frame(in_header[i].as_py(), paths=paths)
         if frame is not None:
             numbers[i] = number_by_frame.setdefault(
@@ -79,7 +79,7 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
         if len(data)
         else np.full(len(values), 255)
     )
-    open_ = (numbers == NAMELESS) & ~named
+    open_ = (numbers == NAMELESS) & ~has_header
     numbered = np.flatnonzero(open_ & (first == 0) & (sizes >= _NUMBER_END))
     number_begins = begins[numbered]
     ids = np.zeros(len(numbered), np.uint32)
@@ -96,12 +96,12 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
             number_by_frame,
             lambda id_: Frame(id_, _NUMBER_END + 1, (0,)),
         )
-        slow = numbered[~first_one]
+        slow_rows = numbered[~first_one]
     else:
         _number(ids, numbered, numbers, number_by_frame, lambda id_: Frame(id_, _NUMBER_END))
-        slow = numbered[:0]
+        slow_rows = numbered[:0]
     for i in [
-        *slow.tolist(),
+        *slow_rows.tolist(),
         *np.flatnonzero(open_ & (first == 1) & (sizes >= _GUID_END)).tolist(),
     ]:
         head = data[
@@ -153,15 +153,15 @@ def _number(
     if len(ids) and (ids == ids[0]).all():
         numbers[rows] = number_by_frame.setdefault(make(str(ids[0])), len(number_by_frame))
         return
-    distinct, which = np.unique(ids, return_inverse=True)
+    distinct_ids, index_of_id = np.unique(ids, return_inverse=True)
     frame_numbers = np.array(
         [
             number_by_frame.setdefault(make(str(id_)), len(number_by_frame))
-            for id_ in distinct.tolist()
+            for id_ in distinct_ids.tolist()
         ],
         np.int64,
     )
-    numbers[rows] = frame_numbers[which]
+    numbers[rows] = frame_numbers[index_of_id]
 
 
 def _frame(octets: bytes, *, paths: bool) -> Frame | None:

@@ -73,15 +73,15 @@ class CsvPass(OnePass):
 
     def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
         nodes = nodes_of(columns, reading.unit(None), reading.clock())
-        special = [
+        special_characters = [
             -1 if c is None else ord(c) for c in (dialect.delimiter, dialect.quote, dialect.escape)
         ]
-        super().__init__(nodes, ROWS, PASS, PASS, special[1], null=-1)
+        super().__init__(nodes, ROWS, PASS, PASS, special_characters[1], null=-1)
         fields = [(node.kind, *bounds_of(node, columns.finer), node.required) for node in nodes[1:]]
         self._width = sum(2 if node.kind in {WIDE, EPOCH, INSTANT} else 1 for node in nodes[1:])
         null = _bare_null(dialect)
         self._scan_arguments = (
-            *special,
+            *special_characters,
             np.frombuffer(null or b"", np.uint8),
             null is not None,
             np.array(fields, np.int64).ravel(),

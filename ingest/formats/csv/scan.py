@@ -85,21 +85,21 @@ def quoted_end(data, pos, end, quote, escape):
     `pos` is behind the opening quote. The quote's index is -1 if nothing closes the
     field, or an escape is in it.
     """
-    doubled = 0
+    doubled_quotes = 0
     while pos < end:
         c = byte(data, pos)
         if c == escape:
-            return -1, doubled
+            return -1, doubled_quotes
         if c == quote:
             if pos + 1 >= end or byte(data, pos + 1) != quote:
-                return pos, doubled
-            doubled, pos = doubled + 1, pos + 1
+                return pos, doubled_quotes
+            doubled_quotes, pos = doubled_quotes + 1, pos + 1
         pos += 1
-    return -1, doubled
+    return -1, doubled_quotes
 
 
 @inlined
-def value(data, pos, end, doubled, node, index, fields, entries, entry):
+def value(data, pos, end, doubled_quotes, node, index, fields, entries, entry):
     """Reads the field from `pos` to `end` as a value of its column, and writes it.
 
     Returns whether it certainly is one, and where the next entry goes. A text's value
@@ -109,9 +109,13 @@ def value(data, pos, end, doubled, node, index, fields, entries, entry):
     kind = fields[np.uintp(row + KIND)]
     if kind == TEXT:
         return is_utf8(data, pos, end), put(
-            entries, entry, node, index, pos << 32 | (end - pos - doubled) << 1 | (doubled > 0)
+            entries,
+            entry,
+            node,
+            index,
+            pos << 32 | (end - pos - doubled_quotes) << 1 | (doubled_quotes > 0),
         )
-    if doubled:
+    if doubled_quotes:
         return False, entry
     low, high = fields[np.uintp(row + LOW)], fields[np.uintp(row + HIGH)]
     if kind <= FLOAT32:
@@ -131,18 +135,18 @@ def rare_value(data, pos, end, node, index, kind, low, high, entries, entry):
         return pos == end, entry
     if kind == BOOL:
         right = literal_end(data, pos, end, TRUE) == end
-        sure = right or literal_end(data, pos, end, FALSE) == end
-        return sure, put(entries, entry, node, index, np.int64(right))
-    cut = False
+        is_exact = right or literal_end(data, pos, end, FALSE) == end
+        return is_exact, put(entries, entry, node, index, np.int64(right))
+    is_cut = False
     if kind == EPOCH:
-        pos, number, cut = epoch(data, pos, end, low, high == 1)
+        pos, number, is_cut = epoch(data, pos, end, low, high == 1)
     elif kind == INSTANT:
-        pos, number, cut = instant(data, pos, end, low == 1, high == 1)
+        pos, number, is_cut = instant(data, pos, end, low == 1, high == 1)
     else:
         pos, number = day(data, pos, end)
     entry = put(entries, entry, node, index, number)
     # the document's node says that it was truncated
-    return pos == end, put(entries, entry, 0, index, 1) if cut else entry
+    return pos == end, put(entries, entry, 0, index, 1) if is_cut else entry
 
 
 @inlined
@@ -159,12 +163,12 @@ def line(data, pos, end, delimiter, quote, escape, null, has_null, fields, count
     for node in range(1, count + 1):
         field_end = literal_end(data, pos, end, null) if has_null else -1
         if field_end >= 0 and (field_end == end or byte(data, field_end) == delimiter):
-            sure = fields[np.uintp((node - 1) * WIDTH + REQUIRED)] == 0
+            is_exact = fields[np.uintp((node - 1) * WIDTH + REQUIRED)] == 0
         else:
-            begin, doubled = pos, 0
+            begin, doubled_quotes = pos, 0
             if pos < end and byte(data, pos) == quote:
                 begin = pos + 1
-                closing, doubled = quoted_end(data, begin, end, quote, escape)
+                closing, doubled_quotes = quoted_end(data, begin, end, quote, escape)
                 field_end = closing + 1
                 if closing >= 0 and field_end < end and byte(data, field_end) != delimiter:
                     return False
@@ -172,10 +176,10 @@ def line(data, pos, end, delimiter, quote, escape, null, has_null, fields, count
                 closing = field_end = bare_end(data, pos, end, delimiter, escape)
             if closing < 0:
                 return False
-            sure, entry = value(
-                data, begin, closing, doubled, node, state[ROWS], fields, entries, entry
+            is_exact, entry = value(
+                data, begin, closing, doubled_quotes, node, state[ROWS], fields, entries, entry
             )
-        if not sure or (field_end == end) != (node == count):
+        if not is_exact or (field_end == end) != (node == count):
             return False
         pos = field_end + 1
     state[ENTRIES] = entry

@@ -145,12 +145,14 @@ def tables_of(
         ):
             rows[child.number, AFTER] = next_child.number
         name_begin += length
-    counted = [] if row_path is None else nodes[:1]
+    counted_nodes = [] if row_path is None else nodes[:1]
     for name in row_path or ():
-        counted = [child for node in counted for child in node.children if child.name == name]
-    for node in counted:
+        counted_nodes = [
+            child for node in counted_nodes for child in node.children if child.name == name
+        ]
+    for node in counted_nodes:
         rows[node.number, HIGH] = 1 if node.kind == STRUCT else rows[node.number, HIGH]
-        counted += node.children
+        counted_nodes += node.children
     rows[0, LOW] = readings[0].is_only_column and len(nodes[0].children) == 1
     lookups = [np.zeros(0, np.int64)]
     for node in nodes:
@@ -182,8 +184,10 @@ def assign_readings(nodes: list[Node], reading: Reading) -> list[Reading]:
             )
             child.days = child_reading.dates == "epoch_days" and pa.types.is_date(child.type)
             if child_reading.decimals == "base64" and pa.types.is_decimal(child.type):
-                more = 0 if child_reading.scale is None else child.type.scale - child_reading.scale
-                child.power = 10**more if 0 <= more <= _MOST_MORE else -1
+                missing_digits = (
+                    0 if child_reading.scale is None else child.type.scale - child_reading.scale
+                )
+                child.power = 10**missing_digits if 0 <= missing_digits <= _MOST_MORE else -1
     return readings
 
 

@@ -86,17 +86,17 @@ def _moment(data, pos, end, tables, entries, state, node, index, kind):
     quoted = byte(data, pos) == QUOTE
     if quoted == (kind == EPOCH):
         return -1
-    cut = False
+    is_cut = False
     if kind == EPOCH:
-        pos, value, cut = epoch(data, pos, end, form, truncates)
+        pos, value, is_cut = epoch(data, pos, end, form, truncates)
     elif kind == INSTANT:
-        pos, value, cut = instant(data, pos + 1, end, form == 1, truncates)
+        pos, value, is_cut = instant(data, pos + 1, end, form == 1, truncates)
     else:
         pos, value = day(data, pos + 1, end)
     if pos < 0 or (quoted and (pos >= end or byte(data, pos) != QUOTE)):
         return -1
     put(entries, state, node, index, value)
-    if cut:
+    if is_cut:
         put(entries, state, 0, state[ITEMS], 1)
     return pos + quoted
 
@@ -107,11 +107,11 @@ def _text(data, pos, end, entries, state, node, index):
 
     Its value is its place, its length without escapes, and whether it has any.
     """
-    closing, less = text_end(data, pos + 1, end)
+    closing, saved_bytes = text_end(data, pos + 1, end)
     if closing < 0:
         return -1
-    length = closing - pos - 1 - less
-    put(entries, state, node, index, (pos + 1) << 32 | length << 1 | (less > 0))
+    length = closing - pos - 1 - saved_bytes
+    put(entries, state, node, index, (pos + 1) << 32 | length << 1 | (saved_bytes > 0))
     return closing + 1
 
 

@@ -311,11 +311,11 @@ def key_text(data, pos, end, names, room, state):
     escapes; and whether it has escapes. If so, the key is in `room` at `state[SPARE]`,
     without them.
     """
-    closing, less = text_end(data, pos, end)
+    closing, saved_bytes = text_end(data, pos, end)
     if closing < 0:
         return -1, 0, 0, False
-    n = closing - pos - less
-    if less == 0:
+    n = closing - pos - saved_bytes
+    if saved_bytes == 0:
         return closing, n, name_hash(data, pos, n, end, 0), False
     unescape(data, pos, room, state[SPARE], state[SPARE] + n)
     return closing, n, name_hash(names, state[SPARE], n, state[SPARE] + n, 0), True

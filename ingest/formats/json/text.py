@@ -41,19 +41,19 @@ def text_end(data, pos, end):
     Returns the index of its closing quote, or -1, and how many bytes shorter it is with
     its escapes replaced.
     """
-    less = 0
+    saved_bytes = 0
     while pos < end:
         if pos + 8 <= end:
-            plain = first_special(word_at(data, pos))
-            pos += plain
-            if plain == 8:
+            plain_bytes = first_special(word_at(data, pos))
+            pos += plain_bytes
+            if plain_bytes == 8:
                 continue
         c = byte(data, pos)
         if c == QUOTE:
-            return pos, less
+            return pos, saved_bytes
         if c == _BACKSLASH:
-            pos, fewer = escape_end(data, pos, end)
-            less += fewer
+            pos, saved_by_escape = escape_end(data, pos, end)
+            saved_bytes += saved_by_escape
         elif c < 32:
             return -1, 0
         elif c < 128:
@@ -118,9 +118,9 @@ def unescape(data, pos, out, begin, end):
             out[np.uintp(begin)] = c
             pos, begin = pos + 1, begin + 1
             continue
-        short = _SHORT[data[np.uintp(pos + 1)]]
-        if short:
-            out[np.uintp(begin)] = short
+        short_escape = _SHORT[data[np.uintp(pos + 1)]]
+        if short_escape:
+            out[np.uintp(begin)] = short_escape
             pos, begin = pos + 2, begin + 1
             continue
         code = escaped_code(data, pos, pos + 6)

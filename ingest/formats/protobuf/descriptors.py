@@ -212,7 +212,7 @@ def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = (
             name,
         ]
         try:
-            done = subprocess.run(
+            compilation = subprocess.run(
                 command,
                 cwd=work_folder,
                 capture_output=True,
@@ -226,8 +226,8 @@ def by_protoc(folder: Path, name: str, origin: str, described: Sequence[Any] = (
                 "setup",
                 "Try again when the machine has less to do, or give a descriptor set.",
             ) from None
-        if done.returncode:
-            lines = done.stderr.splitlines()  # some are the compiler's own log
+        if compilation.returncode:
+            lines = compilation.stderr.splitlines()  # some are the compiler's own log
             errors = [line for line in lines if ".proto:" in line] or lines[-1:]
             raise SpecError(f"{origin} can't be compiled: {'; '.join(errors)}", "spec", _DO)
         return out.read_bytes()

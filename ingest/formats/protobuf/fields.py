@@ -289,12 +289,15 @@ class _Fields:
             self.problems.append(f"{column_path}: {_words(field)} can't become {column}")
             return _null
         read = self._value(field, column, epoch, column_path)
-        always, stated = not field.has_presence, field.has_default_value and not field.message_type
+        has_no_presence, has_default = (
+            not field.has_presence,
+            field.has_default_value and not field.message_type,
+        )
         return lambda message, path: (
             read(_read_field(message, name, path), path + step)
-            if always or message.HasField(name)
+            if has_no_presence or message.HasField(name)
             else read(field.default_value, path + step)
-            if stated
+            if has_default
             else None
         )
 

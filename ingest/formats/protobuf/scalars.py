@@ -141,7 +141,7 @@ def instant(data, pos, end, truncates):
             seconds = number
         else:
             nanos = int(np.int32(number))
-    cut = nanos % 1_000 != 0
+    is_cut = nanos % 1_000 != 0
     if (
         nanos < 0
         or nanos >= 1_000_000_000
@@ -150,4 +150,8 @@ def instant(data, pos, end, truncates):
     ):
         return False, 0, False
     micros = seconds * 1_000_000 + nanos // 1_000
-    return micros >= MIN_MICROS and micros <= MAX_MICROS and (truncates or not cut), micros, cut
+    return (
+        micros >= MIN_MICROS and micros <= MAX_MICROS and (truncates or not is_cut),
+        micros,
+        is_cut,
+    )

@@ -159,11 +159,13 @@ def value(data, pos, end, row, op, index, frame, numbers, state, entries, entry)
         if pos < 0:
             return -1, entry
         if op == INSTANT:
-            sure, number, cut = instant(data, pos, pos + n, numbers[np.uintp(row + LOW)] == 1)
+            is_exact, number, is_cut = instant(
+                data, pos, pos + n, numbers[np.uintp(row + LOW)] == 1
+            )
             entry = put(entries, entry, node, index, number)
-            return pos + n if sure else -1, put(
+            return pos + n if is_exact else -1, put(
                 entries, entry, 0, state[ITEMS], 1
-            ) if cut else entry
+            ) if is_cut else entry
         if op != OCTETS_ANY and not is_utf8(data, pos, pos + n):
             return -1, entry
         if op == KEY:
@@ -286,8 +288,8 @@ def may_end(data, end, table, frame, bits, numbers, state, keys):
     It must have all required fields. An entry of a map must also have a key that is new
     in the map: two keys with the same hash count as equal.
     """
-    needs = numbers[np.uintp(table + NEEDS)]
-    if bits & needs != needs:
+    needed_bits = numbers[np.uintp(table + NEEDS)]
+    if bits & needed_bits != needed_bits:
         return False
     if frame < FRAMES or state[frame + FRAME_LENGTHS] < 0:
         return True

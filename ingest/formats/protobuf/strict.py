@@ -110,13 +110,16 @@ def _inside(value: Any) -> Iterator[tuple[str | None, Any]]:
         if field is None:
             yield str(unknown_field.field_number), None
             continue
-        below = field.message_type
-        inside = (
-            (unknown_field.data, below)
-            if below is not None and isinstance(unknown_field.data, bytes)
+        inner_type = field.message_type
+        inner_values = (
+            (unknown_field.data, inner_type)
+            if inner_type is not None and isinstance(unknown_field.data, bytes)
             else None
         )
-        yield field.name, [inside] if field.is_repeated and not is_map(field) else inside
+        yield (
+            field.name,
+            [inner_values] if field.is_repeated and not is_map(field) else inner_values,
+        )
 
 
 def _with_numbers_for_enums(kind: Any) -> Any:

@@ -311,11 +311,11 @@ class _TableWriter:
         return len(self.numbers) - len(numbers)
 
     def _fill(self, table: int, kind: Any, type_state: _Type) -> None:
-        below = max((f.number for f in kind.fields if f.number < _DENSE_BELOW), default=0) + 1
+        dense_end = max((f.number for f in kind.fields if f.number < _DENSE_BELOW), default=0) + 1
         # Protobuf's library may know an extension with this number
         unknown = UNCOUNTED if type_state.unwrapped or _is_entry(kind) else UNKNOWN
         unknown = DOUBTFUL if kind.is_extendable else unknown
-        dense = [DOUBTFUL] + [unknown] * (below - 1)  # a field can't have the number 0
+        dense = [DOUBTFUL] + [unknown] * (dense_end - 1)  # a field can't have the number 0
         sparse = []
         for member in kind.fields:
             row_begin = self._field(member, type_state)

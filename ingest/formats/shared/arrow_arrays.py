@@ -105,8 +105,8 @@ class Gathered:
             [
                 0,
                 *(
-                    int(counts[node.space]) + int(more) + _APART
-                    for node, more in zip(nodes, high_shifts, strict=True)
+                    int(counts[node.space]) + int(extra_words) + _APART
+                    for node, extra_words in zip(nodes, high_shifts, strict=True)
                 ),
             ]
         )

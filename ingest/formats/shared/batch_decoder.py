@@ -171,13 +171,13 @@ class BatchDecoder:
             fast_rows.columns,
         )
         if strict_index:
-            both = np.concatenate([index, np.array(strict_index, np.int64)])
-            order = np.argsort(both, kind="stable")
+            merged_index = np.concatenate([index, np.array(strict_index, np.int64)])
+            order = np.argsort(merged_index, kind="stable")
             columns = [
                 pa.concat_arrays([c, m]).take(pa.array(order))
                 for c, m in zip(columns, strict_rows, strict=True)
             ]
-            index = both[order]
+            index = merged_index[order]
         decoded_columns = iter(columns)
         all_columns = [
             pa.repeat(self._defaults[name], len(index))

@@ -86,16 +86,16 @@ def instant(data, pos, end, utc, truncates):
         return -1, 0, False
     days, hours, minutes, seconds = civil(data, pos), two(data, pos + 11), two(data, pos + 14), 0
     pos += 16
-    fraction, cut = 0, False
+    fraction, is_cut = 0, False
     if pos + 3 <= end and byte(data, pos) == 58:
         seconds = two(data, pos + 1)
         pos += 3
         if pos < end and byte(data, pos) == 46:
-            pos, fraction, cut = fraction_end(data, pos + 1, end)
+            pos, fraction, is_cut = fraction_end(data, pos + 1, end)
     if (
         days <= 10 * _NONE
         or not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 59)
-        or (cut and not truncates)
+        or (is_cut and not truncates)
     ):
         return -1, 0, False
     micros = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000 + fraction
@@ -105,7 +105,7 @@ def instant(data, pos, end, utc, truncates):
     return (
         (-1, 0, False)
         if pos < 0 or micros < MIN_MICROS or micros > MAX_MICROS
-        else (pos, micros, cut)
+        else (pos, micros, is_cut)
     )
 
 
@@ -123,15 +123,15 @@ def epoch(data, pos, end, power, truncates):
     for _ in range(abs(shift)):
         tens *= _U(10)
     if shift < 0:
-        magnitude, cut = digits // tens, digits % tens != _U(0)
+        magnitude, is_cut = digits // tens, digits % tens != _U(0)
     else:
         if digits > _FURTHEST // tens:
             return -1, 0, False
-        magnitude, cut = digits * tens, False
-    if magnitude > _FURTHEST or (cut and not truncates):
+        magnitude, is_cut = digits * tens, False
+    if magnitude > _FURTHEST or (is_cut and not truncates):
         return -1, 0, False
-    micros = -np.int64(magnitude) - cut if negative else np.int64(magnitude)
-    return (-1, 0, False) if micros < MIN_MICROS or micros > MAX_MICROS else (pos, micros, cut)
+    micros = -np.int64(magnitude) - is_cut if negative else np.int64(magnitude)
+    return (-1, 0, False) if micros < MIN_MICROS or micros > MAX_MICROS else (pos, micros, is_cut)
 
 
 @part
@@ -141,14 +141,14 @@ def fraction_end(data, pos, end):
     Returns the index behind them, or -1 without any digit; the microseconds; and
     whether the digits are finer.
     """
-    begin, micros, unit, cut = pos, 0, 100_000, False
+    begin, micros, unit, is_cut = pos, 0, 100_000, False
     while is_digit(data, pos, end):
         digit = byte(data, pos) - 48
-        cut |= digit > 0 and unit == 0
+        is_cut |= digit > 0 and unit == 0
         micros += digit * unit
         unit //= 10
         pos += 1
-    return pos if pos > begin else -1, micros, cut
+    return pos if pos > begin else -1, micros, is_cut
 
 
 @part

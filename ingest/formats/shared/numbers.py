@@ -153,8 +153,8 @@ def numeric(data, pos, end, kind, low, high):
             return -1, 0
         value = -np.int64(digits) if negative else np.int64(digits)
         return (-1, 0) if value < low or value > high else (pos, value)
-    sure, size = double(digits, power)
-    if not sure or (kind == FLOAT32 and not rounds_alike(size)):
+    is_exact, size = double(digits, power)
+    if not is_exact or (kind == FLOAT32 and not rounds_alike(size)):
         return -1, 0
     if negative:
         size = -size

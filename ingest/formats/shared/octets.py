@@ -51,18 +51,18 @@ def character_end(data, pos, end):
     c = byte(data, pos)
     if c < 0xC2 or c > 0xF4:
         return -1
-    more = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
-    if pos + more >= end:
+    continuation_bytes = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
+    if pos + continuation_bytes >= end:
         return -1
     second = byte(data, pos + 1)
     lowest = 0xA0 if c == 0xE0 else 0x90 if c == 0xF0 else 0x80
     highest = 0x9F if c == 0xED else 0x8F if c == 0xF4 else 0xBF
     if second < lowest or second > highest:
         return -1
-    for i in range(2, more + 1):
+    for i in range(2, continuation_bytes + 1):
         if byte(data, pos + i) & 0xC0 != 0x80:
             return -1
-    return pos + more + 1
+    return pos + continuation_bytes + 1
 
 
 @part
