@@ -161,7 +161,7 @@ class Compiled:
 
     def _make_image(self) -> Image:
         """Compiles in a process of its own: this one would hold numba and LLVM to its end."""
-        done = subprocess.run(
+        process = subprocess.run(
             self._command(_MAKE),
             env=_environment(),
             stdin=subprocess.DEVNULL,
@@ -169,11 +169,11 @@ class Compiled:
             check=False,
         )
         try:
-            return unpack_image(done.stdout)
+            return unpack_image(process.stdout)
         except DamagedCodeError:
             msg = (
                 f"numba could not compile {self.module}; the process that does it ended with"
-                f" {done.returncode}:\n{done.stderr.decode(errors='replace')[-2000:]}"
+                f" {process.returncode}:\n{process.stderr.decode(errors='replace')[-2000:]}"
             )
             raise RuntimeError(msg) from None
 

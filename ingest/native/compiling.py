@@ -239,9 +239,9 @@ def image_of(module: str) -> Image:
     for name, compilable in _compilables(importlib.import_module(module)).items():
         library, entries[name] = _compile(compilable)
         linked_module.link_in(llvm.parse_assembly(library.get_llvm_str()))
-    outside = {entry.symbol for entry in entries.values()}
+    exported_symbols = {entry.symbol for entry in entries.values()}
     for value in (*linked_module.functions, *linked_module.global_variables):
-        if not value.is_declaration and value.name not in outside:
+        if not value.is_declaration and value.name not in exported_symbols:
             value.linkage = "internal"
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(linked_module, builder)
@@ -304,11 +304,11 @@ def _compile(compilable: Compilable) -> tuple[Any, EntryPoint]:
     # the text is made of names from above
     entry = f"def entry({', '.join(names)}):\n    return function({', '.join(values)})"
     exec(entry, scope)  # noqa: S102
-    done = _njit(tuple(words), **_FLAGS)(scope["entry"]).overloads[tuple(words)]
-    return_type = done.signature.return_type
+    compiled_entry = _njit(tuple(words), **_FLAGS)(scope["entry"]).overloads[tuple(words)]
+    return_type = compiled_entry.signature.return_type
     if return_type not in {types.int64, types.none}:
         msg = f"a compiled function returns int64 or nothing, not {return_type}"
         raise TypeError(msg)
-    return done.library, EntryPoint(
-        done.fndesc.llvm_func_name, tuple(parameters), gives=return_type == types.int64
+    return compiled_entry.library, EntryPoint(
+        compiled_entry.fndesc.llvm_func_name, tuple(parameters), gives=return_type == types.int64
     )

@@ -174,10 +174,10 @@ def _forget_pages_of(library: str) -> None:
         maps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return  # another system than Linux
-    for begin, end, about in _MAPPING.findall(maps):
+    for begin, end, mapping in _MAPPING.findall(maps):
         # pages that were never written to, and aren't in swap, are in the file: nothing is lost
-        if library in about and all(
-            re.search(rf"^{kind}: +0 kB$", about, re.MULTILINE)
+        if library in mapping and all(
+            re.search(rf"^{kind}: +0 kB$", mapping, re.MULTILINE)
             for kind in ("Private_Dirty", "Swap")
         ):
             address, size = int(begin, 16), int(end, 16) - int(begin, 16)
