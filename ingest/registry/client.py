@@ -504,8 +504,10 @@ class _Requests:
                 "setup",
                 _DO_COMPATIBLE,
             )
-        moved = ", a redirect, which windrow doesn't follow" if 300 <= status < 400 else ""
-        return self._no_answer(request, f"{status}{moved}" + (f": {reason}" if reason else ""))
+        redirect_hint = ", a redirect, which windrow doesn't follow" if 300 <= status < 400 else ""
+        return self._no_answer(
+            request, f"{status}{redirect_hint}" + (f": {reason}" if reason else "")
+        )
 
     def _no_answer(self, request: str, reason: str) -> UnreachableError:
         # the client caches everything that it could read, also half of a schema
