@@ -26,10 +26,10 @@ def new_process() -> Iterator[None]:
 
 def refused() -> str:
     """Why no client can be made."""
-    with pytest.raises(SpecError) as why:
+    with pytest.raises(SpecError) as caught:
         connect({}, Start("t", 0, 10, None), lambda _: None)
-    assert "Install confluent-kafka's own wheel" in why.value.do
-    return why.value.what
+    assert "Install confluent-kafka's own wheel" in caught.value.do
+    return caught.value.what
 
 
 def test_the_version_of_the_tests_is_a_tried_one() -> None:
