@@ -76,13 +76,13 @@ def test_an_end_before_the_start(desk: SourceDesk) -> None:
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(6)))
     begin = {"offsets": {0: 3}}
-    given = until(desk, tp.topic, {"offsets": {0: 2}}, start=begin)
+    early_stop = until(desk, tp.topic, {"offsets": {0: 2}}, start=begin)
     with pytest.raises(
         SpecError, match="is offset 2, and the next micro-batch begins at 3"
     ) as caught:
-        run_batch(given, Request("a"))
+        run_batch(early_stop, Request("a"))
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (tp.topic, 0, 3)
-    assert bounded_source(given.spec, given.ledger).stop is None
+    assert bounded_source(early_stop.spec, early_stop.ledger).stop is None
     for position in ({"timestamp": at(60_000).isoformat()}, {"offsets": {0: 3}}):
         pipeline = until(desk, tp.topic, position, start=begin)
         assert drain(pipeline) == []
