@@ -143,7 +143,7 @@ class Questions:
         """Sends a request, again while that helps; returns the answer.
 
         Args:
-            what: what is asked for, for errors.
+            subject: what is asked for, for errors.
             topic: the topic or topics it is about, for errors.
             question: sends the request and waits for the answer.
 
@@ -197,7 +197,7 @@ class Questions:
         """Makes the user's error from one of the client.
 
         Args:
-            what: what was asked for.
+            subject: what was asked for.
             topic: the topic or topics it was about.
             error: the client's error.
         """

@@ -410,10 +410,10 @@ def refuse_other_end(ledger: Ledger, receipt: Receipt) -> None:
         OwnerError: it knows another one, at which the next window would begin.
     """
     frozen = ledger.boundary(receipt.window.pipeline, receipt.window.end)
-    reason = None if frozen is None else difference(frozen, receipt.plan.stop)
-    if reason:
+    diff = None if frozen is None else difference(frozen, receipt.plan.stop)
+    if diff:
         raise OwnerError(
-            f"Window {receipt.window.key} ends elsewhere by the ledger than by its receipt: {reason}",
+            f"Window {receipt.window.key} ends elsewhere by the ledger than by its receipt: {diff}",
             "plan",
             LEDGER_ANEW,
         )

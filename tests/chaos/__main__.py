@@ -32,14 +32,14 @@ def tell(summary: RoundSummary) -> None:
     """For people, then for programs."""
     options = summary.options
     print(
-        f"chaos: {options.kind}, seed {options.seed}: {options.windows} windows, {summary.rows:,} rows,"
-        f" {summary.hit} faults in {summary.seconds} s"
+        f"chaos: {options.kind}, seed {options.seed}: {options.windows} windows,"
+        f" {summary.rows:,} rows, {summary.hit} faults in {summary.seconds} s"
     )
     print("  " + ", ".join(f"{n} {fault}" for fault, n in summary.faults.items()))
     print("  attempts: " + ", ".join(f"{n} {outcome}" for outcome, n in summary.outcomes.items()))
     print(
-        f"  lost {summary.lost_messages}, doubled {summary.doubled}, foreign {summary.foreign}; the reader looked"
-        f" {summary.looks} times"
+        f"  lost {summary.lost_messages}, doubled {summary.doubled}, foreign {summary.foreign};"
+        f" the reader looked {summary.looks} times"
     )
     for line in summary.violations[:10]:
         print(f"  WRONG: {line}")

@@ -68,8 +68,8 @@ def find_violations(
     A split has one dead letter, which is no row until it is replayed.
 
     Args:
-        found: what it sees.
-        before: the splits that it saw earlier.
+        row_counts: what it sees.
+        seen_before: the splits that it saw earlier.
         rows: of a window, dead letters included.
         received: the windows whose receipts it saw before it read, where those say what
             is whole; None where rows come all at once.

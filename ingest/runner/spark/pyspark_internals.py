@@ -39,7 +39,7 @@ def java_launch(
 
     Args:
         properties: Spark's, of the SparkContext to come.
-        answer: the file in which Java writes where it answers (`java_answer`).
+        answer_path: the file in which Java writes where it answers (`java_answer`).
     """
     spark = find_spec("pyspark")
     assert spark is not None

@@ -209,7 +209,7 @@ def copy_headers(
         calls: see `CALLS`.
         rows: the rows that `look` filled.
         first: the first row.
-        behind: the row after the last one.
+        end: the row after the last one.
         name_ends: one more than there are headers; filled with the ends of the names.
         names: the address to copy the names to.
         value_ends: the same for values.
