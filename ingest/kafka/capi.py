@@ -16,7 +16,7 @@ from confluent_kafka import cimpl
 
 from windrow.ingest.errors import SpecError
 
-KNOWN = range(0x021000, 0x021100)
+KNOWN_VERSIONS = range(0x021000, 0x021100)
 """librdkafka's versions that windrow is tested with, without the last byte: 2.16.
 
 A version that pyproject.toml allows has to be named here as well.
@@ -191,7 +191,7 @@ def _load_api() -> Api:
         ) from None
     api = Api(cdll)
     version = api.version()
-    if version >> 8 not in KNOWN or version != confluent_kafka.libversion()[1]:
+    if version >> 8 not in KNOWN_VERSIONS or version != confluent_kafka.libversion()[1]:
         raise Unusable(
             f"librdkafka {confluent_kafka.libversion()[0]} (0x{version:08x}) is not among the"
             " versions that windrow is tested with"

@@ -99,7 +99,7 @@ def revealed(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
     }
 
 
-def scrubbed(text: str, properties: Mapping[str, Any]) -> str:
+def scrub(text: str, properties: Mapping[str, Any]) -> str:
     """Removes the secrets that a text of librdkafka might quote."""
     pairs = properties.items()
     return masked(text, [str(v) for name, v in pairs if name in ALLOWED and ALLOWED[name].secret])

@@ -147,7 +147,7 @@ class KafkaDeadTopic:
 
 
 CONNECT = "__connect.errors."
-OWN = "windrow."
+HEADER_PREFIX = "windrow."
 
 _STAGES = {
     KEY: "KEY_CONVERTER",
@@ -206,5 +206,5 @@ def _context(dead_letter: Mapping[str, Any], window: str) -> list[tuple[str, str
         "timestamp.type": dead_letter["timestamp_type"],
     }
     return [(CONNECT + name, text) for name, text in connect.items()] + [
-        (OWN + name, text) for name, text in window_headers.items() if text is not None
+        (HEADER_PREFIX + name, text) for name, text in window_headers.items() if text is not None
     ]

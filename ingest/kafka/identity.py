@@ -21,12 +21,12 @@ from windrow.ingest.errors import (
     counted,
 )
 from windrow.ingest.kafka.admin_requests import Questions
-from windrow.ingest.kafka.client_properties import scrubbed
+from windrow.ingest.kafka.client_properties import scrub
 from windrow.ingest.kafka.error_codes import DENIED, GONE, untrusted
 from windrow.ingest.kafka.shared_clients import Client
 from windrow.ingest.model.plan import Split
 
-_DO = (
+_ADVICE = (
     "The plan's offsets mean nothing in another topic: restore the old one, or see with windrow"
     " rebase SPEC what it would mean to go on with this one."
 )
@@ -72,7 +72,7 @@ class IdentityCheck:
             raise OwnerError(
                 f"this is cluster {identity.cluster_id}, the plan was made on {cluster_id}",
                 "read",
-                _DO,
+                _ADVICE,
                 split.topic,
                 split.partition,
             )
@@ -80,7 +80,7 @@ class IdentityCheck:
             raise IdentityError(
                 f"topic {split.topic} has id {identity.topic_id}, the plan was made for {topic_id}",
                 "read",
-                _DO,
+                _ADVICE,
                 split.topic,
                 split.partition,
             )
@@ -88,7 +88,7 @@ class IdentityCheck:
             raise IdentityError(
                 f"topic {split.topic} has {counted(identity.partitions, 'partition')}",
                 "read",
-                _DO,
+                _ADVICE,
                 split.topic,
                 split.partition,
             )
@@ -129,7 +129,7 @@ def is_client_refused(error: KafkaError) -> bool:
     return error.code() in DENIED or untrusted(error.str())
 
 
-def denied(split: Split, reason: str) -> SpecError:
+def denied_error(split: Split, reason: str) -> SpecError:
     """Makes the error of a cluster that refuses this client, or doesn't let it read."""
     message = f"the cluster refuses to let this client read: {reason}"
     advice = "Check the credentials, and the client's rights to describe and read the topic."
@@ -160,11 +160,11 @@ def refusal_of(
     """Makes the user's error of a request that failed, by the client's other errors too."""
     refused = next((e for e in (*errors, error) if is_client_refused(e)), None)
     if refused is not None:
-        return denied(split, scrubbed(refused.str(), properties))
+        return denied_error(split, scrub(refused.str(), properties))
     if error.code() in GONE:
         return IdentityError(
-            f"topic {split.topic} is gone", "read", _DO, split.topic, split.partition
+            f"topic {split.topic} is gone", "read", _ADVICE, split.topic, split.partition
         )
     return unreachable(
-        split, f"the cluster did not answer: {scrubbed((errors or [error])[-1].str(), properties)}"
+        split, f"the cluster did not answer: {scrub((errors or [error])[-1].str(), properties)}"
     )

@@ -21,7 +21,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from windrow.ingest.kafka.allowed_properties import Value
-from windrow.ingest.kafka.client_properties import scrubbed
+from windrow.ingest.kafka.client_properties import scrub
 from windrow.ingest.kafka.error_codes import DENIED
 from windrow.ingest.kafka.shared_clients import create_client
 from windrow.ingest.kafka.timeouts import (
@@ -275,7 +275,7 @@ class MessageProducer:
 
     def scrub(self, error: KafkaError) -> str:
         """Returns the error's text without the secrets that it might quote."""
-        return scrubbed(error.str(), self._properties)
+        return scrub(error.str(), self._properties)
 
 
 class NonIdempotentProducer(MessageProducer):

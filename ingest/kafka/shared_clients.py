@@ -4,7 +4,7 @@ A client costs threads, connections and a login, and any number of threads may u
 once. So each `KafkaBroker` with the same properties shares one client and its idle
 consumers. A client is kept until the process ends, with two exceptions: one on which a
 request failed for good (it may be broken, and librdkafka doesn't repeat the reason), and
-the least recently used one where there are more than `MOST`. These are closed with the
+the least recently used one where there are more than `MAX_CLIENTS`. These are closed with the
 last broker that uses them.
 
 The child of a fork makes its own clients: see `consumers`.
@@ -27,13 +27,13 @@ from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.allowed_properties import PLACE, Value
-from windrow.ingest.kafka.client_properties import LOG, scrubbed
+from windrow.ingest.kafka.client_properties import LOG, scrub
 from windrow.ingest.kafka.consumers import Consumers
 
 T = TypeVar("T")
 Key = frozenset[tuple[str, Value]]
 
-MOST = 16
+MAX_CLIENTS = 16
 """Most clients that are kept; a process with more clusters makes some of them again."""
 
 _MOST_ERRORS = 64
@@ -69,7 +69,7 @@ class Client:
 
     def scrub(self, text: str) -> str:
         """Removes the secrets that a text of librdkafka might quote."""
-        return scrubbed(text, self._properties)
+        return scrub(text, self._properties)
 
 
 class Clients:
@@ -91,7 +91,7 @@ class Clients:
             self._client_by_properties[key] = client
             evicted = [
                 self._client_by_properties.pop(oldest)
-                for oldest in list(self._client_by_properties)[:-MOST]
+                for oldest in list(self._client_by_properties)[:-MAX_CLIENTS]
             ]
         del evicted  # closed after the lock is released: closing waits for threads
         return client
@@ -145,7 +145,7 @@ def create_client(
     try:
         return client(dict(properties) | {"error_cb": on_error, "logger": LOG})
     except KafkaException as why:
-        text = scrubbed(why.args[0].str(), properties)
+        text = scrub(why.args[0].str(), properties)
         raise SpecError(
             f"The client properties can't be used here: {text}",
             "spec",

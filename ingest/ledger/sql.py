@@ -67,7 +67,7 @@ class SqlLedger:
     database: Database
 
     def identity(self) -> str:
-        with self._reading(ITSELF) as entries:
+        with self._read_entries(ITSELF) as entries:
             identity = entries.get(IDENTITY, ONLY)
         if identity is None:
             with self.writing(ITSELF) as entries:
@@ -92,7 +92,7 @@ class SqlLedger:
             return entries.put_if_absent(GRID, ONLY, grid)
 
     def sink(self, pipeline_id: str) -> str | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.get(SINK, ONLY)
 
     def bind_sink(self, pipeline_id: str, sink: str) -> str:
@@ -114,19 +114,19 @@ class SqlLedger:
                 entries.remove(RECEIPT, window)
 
     def boundary(self, pipeline_id: str, label: Label) -> Boundary | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.get(BOUNDARY, label)
 
     def start(self, pipeline_id: str, label: Label) -> Boundary | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.get(REBASE, label) or entries.get(BOUNDARY, label)
 
     def neighbours(self, pipeline_id: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return _neighbours(entries, label)
 
     def newest(self, pipeline_id: str, count: int = 1) -> list[Boundary]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.highest(BOUNDARY, count)
 
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
@@ -151,7 +151,7 @@ class SqlLedger:
                     boundary.label,
                     clamped(boundary, *_neighbours(entries, boundary.label)),
                 )
-                for boundary in sorted(boundaries, key=lambda one: sortable(one.label))
+                for boundary in sorted(boundaries, key=lambda boundary: sortable(boundary.label))
             ]
 
     def rebase(
@@ -183,11 +183,11 @@ class SqlLedger:
             entries.put(REBASE, label, boundary)
 
     def rebased(self, pipeline_id: str) -> list[Boundary]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.highest(REBASE)
 
     def pause(self, pipeline_id: str) -> Pause | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return next(iter(entries.highest(PAUSE, 1)), None)
 
     def put_pause(self, pipeline_id: str, pause: Pause) -> Pause:
@@ -199,7 +199,7 @@ class SqlLedger:
             return entries.put_if_absent(MICRO_BATCH, request, number)
 
     def assigned(self, pipeline_id: str, request: str) -> int | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.get(MICRO_BATCH, request)
 
     def refuse(self, refused: RefusedWindow) -> None:
@@ -207,11 +207,11 @@ class SqlLedger:
             entries.put(REFUSED, refused.window, refused)
 
     def refused(self, pipeline_id: str) -> list[RefusedWindow]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.highest(REFUSED)
 
     def frozen_stop(self, pipeline_id: str, position: Initializer) -> FrozenStop | None:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.get(STOP, position)
 
     def freeze_stop(self, pipeline_id: str, stop: FrozenStop) -> FrozenStop:
@@ -219,7 +219,7 @@ class SqlLedger:
             return entries.put_if_absent(STOP, stop.position, stop)
 
     def plan(self, window: Window) -> Plan | None:
-        with self._reading(window.pipeline) as entries:
+        with self._read_entries(window.pipeline) as entries:
             return entries.get(PLAN, window)
 
     def freeze_plans(self, plans: Sequence[Plan]) -> list[Plan]:
@@ -233,7 +233,7 @@ class SqlLedger:
             return entries.put_if_absent(GENERATION, (window, request), proposed)
 
     def pins(self, window: Window, generation: int) -> tuple[Pin, ...]:
-        with self._reading(window.pipeline) as entries:
+        with self._read_entries(window.pipeline) as entries:
             return entries.get(PINS, (window, generation)) or ()
 
     def freeze_pins(
@@ -269,16 +269,16 @@ class SqlLedger:
             entries.remove(REFUSED, receipt.window)
 
     def written(self, window: Window) -> str | None:
-        with self._reading(window.pipeline) as entries:
+        with self._read_entries(window.pipeline) as entries:
             raw = entries.get(RECEIPT_TEXT, window)
             return None if raw is None else bytes(raw).decode()
 
     def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.highest(RECEIPT, newest)
 
     def schemas(self, pipeline_id: str) -> list[WriterSchema]:
-        with self._reading(pipeline_id) as entries:
+        with self._read_entries(pipeline_id) as entries:
             return entries.newest_first(SCHEMA)
 
     def keep_schemas(self, pipeline_id: str, schemas: Sequence[WriterSchema]) -> list[WriterSchema]:
@@ -288,7 +288,7 @@ class SqlLedger:
             return [entries.put_if_absent(SCHEMA, schema.id, schema) for schema in schemas]
 
     @contextmanager
-    def _reading(self, pipeline_id: str) -> Iterator[Entries]:
+    def _read_entries(self, pipeline_id: str) -> Iterator[Entries]:
         """Opens a pipeline's entries to read them, as `Database.reading` sees them."""
         with self.database.reading() as connection:
             yield Entries(connection, pipeline_id, self.database.name)

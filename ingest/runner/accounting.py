@@ -364,7 +364,7 @@ def _messages(receipt: Receipt) -> Counter[TopicPartition]:
     return read_counts
 
 
-def unexplained(
+def find_unexplained(
     plan: Plan, splits: Sequence[SplitCounts], compacted: frozenset[str]
 ) -> tuple[str, ...]:
     """Warns of offsets without a message that nothing explains.
@@ -386,7 +386,7 @@ def unexplained(
     return tuple(warnings)
 
 
-def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
+def describe_losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
     """Words the losses of a window, certain or possible, one sentence each.
 
     They are for the receipt of a window that went on without the messages.
@@ -421,7 +421,7 @@ def held_back(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
+def find_unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
     """Warns of lookups that found none of many keys.
 
     A service answers as if it had no key where the address is wrong.
@@ -435,7 +435,7 @@ def unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
     )
 
 
-def unwitnessed(plan: Plan) -> tuple[str, ...]:
+def find_unwitnessed(plan: Plan) -> tuple[str, ...]:
     """Warns of windows that begin at an offset without a leader epoch.
 
     The boundary is one of an older version, or the cluster names no epochs.

@@ -159,7 +159,7 @@ def _given_up(
     """
     names = sorted({s.topic for s in plan.splits})
     replaced = (
-        _replaced(pipeline, plan, names)
+        _replaced_topics(pipeline, plan, names)
         if any(ids.get(n) != plan.stop.by_topic()[n].topic_id for n in names)
         else set()
     )
@@ -176,7 +176,7 @@ def _given_up(
     return frozenset({*replaced, *confirmed_gone(pipeline.broker, missing, pipeline.sleep)})
 
 
-def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
+def _replaced_topics(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
     """Finds topics of the plan that a rebase at its end, or later, has replaced."""
     planned, replaced_topics = plan.stop.by_topic(), set[str]()
     for rebased in pipeline.ledger.rebased(pipeline.spec.id):
@@ -289,10 +289,10 @@ def with_skipped_splits(plan: Plan, read: Sequence[Staged]) -> list[Staged]:
     All offsets of a topic that is gone count as skipped.
     """
     results = {r.split: r for r in read}
-    return [results.get(split) or _skipped(split) for split in plan.splits]
+    return [results.get(split) or _skip_split(split) for split in plan.splits]
 
 
-def _skipped(split: Split) -> Staged:
+def _skip_split(split: Split) -> Staged:
     nothing = SplitCounts.of_nothing(split)
     skipped = msgspec.structs.replace(nothing, skipped=split.stop - split.start)
     return Staged(split, skipped, (), ())

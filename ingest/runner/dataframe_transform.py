@@ -178,7 +178,7 @@ class StageTask:
                 self._stage(stager, transformed_rows, messages, counter)
                 crash_point("transform.middle")
             staging = Staging() if stager is None else stager.finish()
-            return counter.counted(staging)
+            return counter.finish(staging)
         except BaseException:
             if stager is not None:
                 stager.discard()
@@ -352,7 +352,7 @@ class _RowCounter:
         self._deletes += _count(transformed_rows.deletes)
         self._lookups = merged([*self._lookups, *transformed_rows.lookups])
 
-    def counted(self, staging: Staging) -> Staged:
+    def finish(self, staging: Staging) -> Staged:
         """Returns the read split's result with the counts of its staged rows."""
         read, counts = self._read, self._read.counts
         if self._went_around != counts.deletes:

@@ -155,7 +155,7 @@ def _candidates(
                         Progress(f"Looking for the boundaries: {counted(looked, 'message')}")
                     ),
                     wait_for_open=wait_for_open,
-                    replaced_topics=_replaced(pipeline, upper),
+                    replaced_topics=_replaced_topics(pipeline, upper),
                     also=labels_to_resolve[:-1],
                 ),
                 pipeline.sleep,
@@ -185,7 +185,7 @@ def _from_receipts(pipeline: Pipeline, labels: Sequence[datetime]) -> list[Bound
     return [cuts[label] for label in labels if label in cuts]
 
 
-def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
+def _replaced_topics(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
     """Returns the topics that a rebase above has replaced: their messages are gone.
 
     They are left out if the spec says to go on.
@@ -202,7 +202,7 @@ def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
     return replaced
 
 
-def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Boundary:
+def foresee_boundary(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Boundary:
     """Returns a boundary as it would be frozen now. Freezes nothing."""
     if isinstance(label, int):
         raise _not_begun(pipeline, label if lower is None else label - 1)
@@ -258,8 +258,10 @@ def enumerate_splits(pipeline: Pipeline, window: Window) -> tuple[Split, ...]:
 def foreseen_plan(pipeline: Pipeline, window: Window) -> Plan:
     """Returns the plan of a window that has none yet, as it would be made now."""
     ledger, pipeline_id = pipeline.ledger, pipeline.spec.id
-    start = ledger.start(pipeline_id, window.start) or foreseen(pipeline, window.start, None)
-    stop = ledger.boundary(pipeline_id, window.end) or foreseen(pipeline, window.end, start)
+    start = ledger.start(pipeline_id, window.start) or foresee_boundary(
+        pipeline, window.start, None
+    )
+    stop = ledger.boundary(pipeline_id, window.end) or foresee_boundary(pipeline, window.end, start)
     split_records = pipeline.spec.source.split_records
     return make_plan(window, start, stop, pipeline.sink.identity, split_records)
 

@@ -42,7 +42,7 @@ def timed(pipeline: Pipeline, phase: str) -> Iterator[None]:
         tell(pipeline.observer, ("windrow_seconds_total", took, phase), report=False)
 
 
-def observed(
+def observe(
     pipeline: Pipeline, outcomes: Iterator[Result | PassedOver]
 ) -> Iterator[Result | PassedOver]:
     """Yields the outcomes of a run, and tells about each."""

@@ -392,7 +392,7 @@ def refuse_restored(pipeline: Pipeline) -> None:
     if missing_windows:
         refuse_empty_table(pipeline)
         raise OwnerError(
-            f"{_lacking(pipeline, missing_windows)}: it is an older copy",
+            f"{_lacking_text(pipeline, missing_windows)}: it is an older copy",
             "plan",
             _remedy(pipeline, missing_windows),
         )
@@ -422,20 +422,20 @@ def refuse_other_end(ledger: Ledger, receipt: Receipt) -> None:
 def lost_in_words(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
     """Words the windows that a table lacks, and what to do about it, in two sentences."""
     return (
-        f"{_lacking(pipeline, missing_windows)}, though committed."
+        f"{_lacking_text(pipeline, missing_windows)}, though committed."
         f" {_remedy(pipeline, missing_windows)}.{see_runbook('restored-backup')}"
     )
 
 
-def _lacking(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
+def _lacking_text(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
     """Names the table, and the windows that it lacks. Of several tables, verify names the one."""
     which = {"table": "A table of the routes to"}.get(
         pipeline.sink.capabilities.atomic, "The table"
     )
-    return f"{which} {pipeline.sink.identity} lacks {_named(missing_windows)}"
+    return f"{which} {pipeline.sink.identity} lacks {_windows_text(missing_windows)}"
 
 
-def _named(windows: Sequence[Window]) -> str:
+def _windows_text(windows: Sequence[Window]) -> str:
     first, last = windows[0].key, windows[-1].key
     return first if first == last else f"{counted(len(windows), 'window')} from {first} to {last}"
 

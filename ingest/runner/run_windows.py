@@ -44,15 +44,15 @@ from windrow.ingest.model.receipt import Committed, Counts, Receipt, Staged
 from windrow.ingest.model.source import selection_text, selects
 from windrow.ingest.ports.sink import AlreadyDone, Done, ShowsProgress, Unknown
 from windrow.ingest.runner.accounting import (
+    describe_losses,
+    find_unanswered,
+    find_unexplained,
+    find_unwitnessed,
     held_back,
-    losses,
     refuse_fewer,
     refuse_too_many_dead,
     refuse_undoing,
     refuse_unequal,
-    unanswered,
-    unexplained,
-    unwitnessed,
 )
 from windrow.ingest.runner.attempts import (
     TOGETHER,
@@ -91,7 +91,7 @@ from windrow.ingest.runner.freezing import (
 from windrow.ingest.runner.frozen_stop import stop_of
 from windrow.ingest.runner.group_offsets import AlteredOffsets, alter_offsets
 from windrow.ingest.runner.next_start import start_of
-from windrow.ingest.runner.observing import observed, tell, timed
+from windrow.ingest.runner.observing import observe, tell, timed
 from windrow.ingest.runner.ownership import (
     bind_table,
     refuse_empty_table,
@@ -165,7 +165,7 @@ def run_windows(
     recorded = _naming_untried(
         windows, outcomes, lambda window, error: record_refusal(pipeline, window, error)
     )
-    return observed(pipeline, recorded)
+    return observe(pipeline, recorded)
 
 
 def one_by_one(
@@ -309,7 +309,7 @@ def _run_together(
             yield (
                 _report(pipeline, committed[window], recovered=True)
                 if outcome is None
-                else _reported(pipeline, outcome)
+                else _report_outcome(pipeline, outcome)
             )
 
 
@@ -439,7 +439,7 @@ def _check_and_commit(
         # once more: while this run was reading, another one may have committed the window
         if not request.again:
             refuse_lost_receipt(pipeline, receipt.window)
-        return _committed(pipeline, receipt, read.staged)
+        return _commit_to_sink(pipeline, receipt, read.staged)
 
 
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
@@ -617,13 +617,13 @@ def _receipt(read: ReadAttempt, request: Request) -> Receipt:
         code=written_by(),
         staged_at=pipeline.now(),
         seconds=round(read.seconds, 3),
-        warnings=unexplained(plan, splits, compacted)
+        warnings=find_unexplained(plan, splits, compacted)
         + held_back(plan)
-        + unanswered(splits)
-        + unwitnessed(plan)
+        + find_unanswered(splits)
+        + find_unwitnessed(plan)
         + unselected_topics(pipeline, plan.start, newly=True)
         + expiring_messages(pipeline, plan.window.key, attempt.readable),
-        partial=losses(plan, splits)
+        partial=describe_losses(plan, splits)
         + cut_short_in_words(pipeline, plan)
         + _left_behind(pipeline, plan),
         passed_over=sum(topic.passed_over for topic in joining_topics(pipeline, plan)),
@@ -691,10 +691,10 @@ def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Re
         OutcomeUnknownError: the commit was sent and not answered.
         RefusedError: as `ports.sink.Sink.commit`.
     """
-    return _reported(pipeline, _committed(pipeline, receipt, staged))
+    return _report_outcome(pipeline, _commit_to_sink(pipeline, receipt, staged))
 
 
-def _committed(
+def _commit_to_sink(
     pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]
 ) -> Done | AlreadyDone:
     pipeline.before_commit()
@@ -705,7 +705,7 @@ def _committed(
     return outcome
 
 
-def _reported(pipeline: Pipeline, outcome: Done | AlreadyDone) -> Result:
+def _report_outcome(pipeline: Pipeline, outcome: Done | AlreadyDone) -> Result:
     return _report(pipeline, outcome.committed, recovered=isinstance(outcome, AlreadyDone))
 
 

@@ -16,7 +16,7 @@ from windrow.ingest.kafka.client_properties import (
     admin_properties,
     consumer_properties,
     problems,
-    scrubbed,
+    scrub,
 )
 from windrow.ingest.settings.secrets import InEnvironment, InFile
 
@@ -256,7 +256,7 @@ def test_isolation_is_set_in_one_place() -> None:
 def test_secrets_are_scrubbed_from_texts() -> None:
     """A text of the client that quotes a secret loses it; other values stay."""
     assert (
-        scrubbed(f"bad {CANARY} for bob", {"sasl.password": CANARY, "sasl.username": "bob"})
+        scrub(f"bad {CANARY} for bob", {"sasl.password": CANARY, "sasl.username": "bob"})
         == "bad *** for bob"
     )
 

@@ -17,7 +17,7 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.kafka import shared_clients
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.client_properties import admin_properties
-from windrow.ingest.kafka.shared_clients import MOST, Clients
+from windrow.ingest.kafka.shared_clients import MAX_CLIENTS, Clients
 
 SHARED = """\
 clusters:
@@ -98,14 +98,14 @@ def test_those_that_nobody_asked_for_longest_go(created_clients: list[dict[str, 
     """No more than so many are kept, and one that is asked for again stays."""
     shared = Clients()
     first = shared.of({"bootstrap.servers": "a:0"})
-    for n in range(1, MOST):
+    for n in range(1, MAX_CLIENTS):
         shared.of({"bootstrap.servers": f"a:{n}"})
     assert shared.of({"bootstrap.servers": "a:0"}) is first
     shared.of({"bootstrap.servers": "a:more"})
     assert shared.of({"bootstrap.servers": "a:0"}) is first
-    assert len(created_clients) == MOST + 1
+    assert len(created_clients) == MAX_CLIENTS + 1
     shared.of({"bootstrap.servers": "a:1"})
-    assert len(created_clients) == MOST + 2
+    assert len(created_clients) == MAX_CLIENTS + 2
     shared.close()
     assert shared.of({"bootstrap.servers": "a:0"}) is not first
 

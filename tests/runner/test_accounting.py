@@ -40,12 +40,12 @@ from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from windrow.ingest.ports.sink import Stager
 from windrow.ingest.runner.accounting import (
+    find_unexplained,
     refuse_fewer,
     refuse_too_many_dead,
     refuse_undoing,
     refuse_unequal,
     refuse_unplaced,
-    unexplained,
 )
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.run_windows import run
@@ -873,7 +873,7 @@ def test_more_markers_than_messages_explain(markers: int, compacted: bool, warns
     that is compacted.
     """
     split = Split("shop.things", 1, 100, 110 + markers + 5)
-    warnings = unexplained(
+    warnings = find_unexplained(
         plan(split), [counts(split, aborted=5)], frozenset({"shop.things"} if compacted else ())
     )
     assert bool(warnings) is warns
@@ -882,7 +882,7 @@ def test_more_markers_than_messages_explain(markers: int, compacted: bool, warns
 def test_markers_of_aborted_transactions_explain_offsets() -> None:
     """Aborted messages count on both sides: they are no markers, and each may have had one."""
     split = Split("shop.things", 1, 0, 10 + 50 + 220)
-    assert unexplained(plan(split), [counts(split, aborted=50)], frozenset()) == ()
+    assert find_unexplained(plan(split), [counts(split, aborted=50)], frozenset()) == ()
     split = Split("shop.things", 1, 0, 10 + 50 + 221)
-    (warning,) = unexplained(plan(split), [counts(split, aborted=50)], frozenset())
+    (warning,) = find_unexplained(plan(split), [counts(split, aborted=50)], frozenset())
     assert "221 offsets with neither" in warning

@@ -15,7 +15,7 @@ from tests.source.enumerator.things import boundary, hour, mark
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.plan import Window
-from windrow.ingest.runner.freezing import foreseen, freeze_boundaries
+from windrow.ingest.runner.freezing import foresee_boundary, freeze_boundaries
 
 CUTS = [boundary(hour(n), mark(10 * n)) for n in range(3)]
 
@@ -49,7 +49,7 @@ def test_a_lost_boundary_comes_from_the_window_beside_it(tmp_path: Path, committ
     are run again tile with what is committed.
     """
     pipeline = make_pipeline(tmp_path, committed)
-    assert foreseen(pipeline, hour(1), None) == CUTS[1]
+    assert foresee_boundary(pipeline, hour(1), None) == CUTS[1]
     assert pipeline.ledger.boundary("p", hour(1)) is None
     assert freeze_boundaries(pipeline, [hour(1)], lambda _: None) == {hour(1): CUTS[1]}
     assert pipeline.ledger.boundary("p", hour(1)) == CUTS[1]

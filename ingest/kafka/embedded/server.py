@@ -154,7 +154,7 @@ def noted(file: Path) -> psutil.Process | None:
         same = abs(process.create_time() - record.started) < 1
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, psutil.NoSuchProcess):
         return None
-    return process if same and not _ended(process) else None
+    return process if same and not _has_ended(process) else None
 
 
 def end(processes: list[psutil.Process], sign: signal.Signals, seconds: float) -> None:
@@ -173,7 +173,7 @@ def end(processes: list[psutil.Process], sign: signal.Signals, seconds: float) -
 def ended_within(process: psutil.Process, seconds: float) -> bool:
     """Waits for the end of a process, at most for some seconds; returns whether it came."""
     deadline = time.monotonic() + seconds
-    while not _ended(process):
+    while not _has_ended(process):
         remaining_seconds = deadline - time.monotonic()
         if remaining_seconds <= 0:
             return False
@@ -183,7 +183,7 @@ def ended_within(process: psutil.Process, seconds: float) -> bool:
     return True
 
 
-def _ended(process: psutil.Process) -> bool:
+def _has_ended(process: psutil.Process) -> bool:
     """Returns whether a process has ended, also as a zombie without other threads.
 
     A zombie may be the child of another process, which alone can reap it; psutil would
@@ -312,7 +312,7 @@ class EmbeddedBroker:
                 start; with the last lines of its log.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with self._lock_folder():
             process = self.process()
             if process is None:
                 problem = java_problem()
@@ -477,7 +477,7 @@ class EmbeddedBroker:
     def _end(self, sign: signal.Signals) -> None:
         if not self._folder.is_dir():
             return
-        with self._locked():
+        with self._lock_folder():
             process = self.process()
             if process is not None:
                 if sign == signal.SIGTERM:
@@ -499,7 +499,7 @@ class EmbeddedBroker:
     # ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock_folder(self) -> Iterator[None]:
         """Locks the folder: of two starts at once, the second finds the first one's broker."""
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

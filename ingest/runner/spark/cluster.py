@@ -115,11 +115,11 @@ def own_code() -> Code:
     """
     from windrow.ingest.settings.kinds import LOADED  # workers load this module, too
 
-    return _packed(tuple(LOADED.items()))
+    return _pack_code(tuple(LOADED.items()))
 
 
 @cache
-def _packed(plugins: tuple[tuple[str, str], ...]) -> Code:
+def _pack_code(plugins: tuple[tuple[str, str], ...]) -> Code:
     # Spark is loaded only where it is used
     from windrow.ingest.runner.spark.worker_bootstrap import Code, digest_of, files_of
 

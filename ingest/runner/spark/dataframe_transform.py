@@ -68,10 +68,10 @@ if TYPE_CHECKING:
 _NOWHERE = -1
 """The index of rows that name none of the window's messages."""
 
-_DO = "No row was committed. Fix the function, then run the window again."
+_ADVICE = "No row was committed. Fix the function, then run the window again."
 
 
-def transformed(
+def transform_rows(
     spark: SparkSession,
     work: DataFrameWork,
     splits: Sequence[Split],
@@ -152,14 +152,14 @@ def _call_function(reference: FunctionReference, rows: DataFrame) -> DataFrame:
         raise SpecError(
             f"The function {reference} of the spark step fails: {error_name(failed)}{location}",
             "spec",
-            _DO,
+            _ADVICE,
         ) from failed
     if not isinstance(result, DataFrame):
         raise SpecError(
             f"The function {reference} of the spark step gave {type(result).__name__}, and no"
             " DataFrame",
             "spec",
-            _DO,
+            _ADVICE,
         )
     return result
 
@@ -337,7 +337,7 @@ def _udf_errors_of(reference: FunctionReference) -> Iterator[None]:
             raise SpecError(
                 f"A UDF of the function {reference} of the spark step fails on a worker: {kind}",
                 "stage",
-                _DO,
+                _ADVICE,
             ) from failed
         raise SpecError(
             f"A worker can't import {missing[1]}, which a UDF of the function {reference} of"

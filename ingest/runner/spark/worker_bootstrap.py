@@ -219,11 +219,11 @@ def unpacked(code: bytes, digest: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "windrow" / "code"
     for above in (cache, Path(tempfile.gettempdir()) / f"windrow-code-{os.geteuid()}"):
         with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
-            return _shared(code, digest, above.expanduser())
-    return _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
+            return _unpack_shared(code, digest, above.expanduser())
+    return _extract_code(code, Path(tempfile.mkdtemp(prefix="windrow-")))
 
 
-def _shared(code: bytes, digest: str, above: Path) -> Path:
+def _unpack_shared(code: bytes, digest: str, above: Path) -> Path:
     """Returns the folder of this version in a place for all versions.
 
     It stays: a worker may use it for as long as it lives. Several workers may begin at
@@ -236,7 +236,7 @@ def _shared(code: bytes, digest: str, above: Path) -> Path:
     above.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = above / digest
     if _private(above) and not folder.is_dir():
-        new_folder = _extracted(code, Path(tempfile.mkdtemp(dir=above)))
+        new_folder = _extract_code(code, Path(tempfile.mkdtemp(dir=above)))
         try:
             new_folder.rename(folder)
         except OSError:  # another one was first
@@ -246,7 +246,7 @@ def _shared(code: bytes, digest: str, above: Path) -> Path:
     return folder
 
 
-def _extracted(code: bytes, folder: Path) -> Path:
+def _extract_code(code: bytes, folder: Path) -> Path:
     """Unpacks all of the code into the folder; removes it again if there is no room."""
     try:
         with zipfile.ZipFile(io.BytesIO(code)) as archive:

@@ -15,10 +15,10 @@ from windrow.ingest.model.source import Earliest, FrozenStop, Given, Initializer
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.positions import (
+    add_witness,
     joining_start,
     position_marks,
     positions,
-    witnessed,
 )
 from windrow.ingest.source.enumerator.topics import discover, refuse_other_topics
 
@@ -162,7 +162,7 @@ def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:
     The stable end's leader epoch is a witness of every offset up to it. If the share is
     empty, the lower boundary's witness is kept, because it proves more.
     """
-    position = witnessed(below.offset + share, end)
+    position = add_witness(below.offset + share, end)
     keeps_epoch = share == 0 and below.leader_epoch is not None
     return Mark(
         below.topic,

@@ -32,7 +32,7 @@ Positions = dict[TopicPartition, OffsetAndEpoch]
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _PositionAnswers:
     """An answer for each topic-partition, or None, and what to do without an answer.
 
     `option` is the setting in the position for that, `reset` its value, and `nothing`
@@ -71,13 +71,13 @@ def positions(
     match initializer:
         case Earliest():
             starts = broker.log_starts(list(ends))
-            return {tp: witnessed(offset, ends[tp]) for tp, offset in starts.items()}
+            return {tp: add_witness(offset, ends[tp]) for tp, offset in starts.items()}
         case Latest():
             return ends
         case AtTime():
             return _at_time(broker, initializer, ends, setting)
         case GroupOffsets():
-            return _committed(broker, initializer, ends, setting)
+            return _committed_positions(broker, initializer, ends, setting)
         case Given():
             return _given_positions(broker, initializer, ends, setting)
         case AtLabel():
@@ -118,7 +118,7 @@ def position_marks(offsets: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mar
     ]
 
 
-def witnessed(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
+def add_witness(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
     """An offset with its witness (`Mark`): the leader epoch of an end of the log.
 
     None if the offset lies beyond that end.
@@ -138,18 +138,20 @@ def _at_time(broker: Broker, start: AtTime, ends: Positions, setting: str) -> Po
         for tp, hit in hits.items()
     }
     nothing = f"No message is stamped {instant(start.moment)} or later"
-    request = _Wanted(answers, f"{setting}.no_match", start.no_match, lambda _: nothing)
-    return _filled(broker, request, ends)
+    request = _PositionAnswers(answers, f"{setting}.no_match", start.no_match, lambda _: nothing)
+    return _fill_missing(broker, request, ends)
 
 
-def _committed(broker: Broker, start: GroupOffsets, ends: Positions, setting: str) -> Positions:
+def _committed_positions(
+    broker: Broker, start: GroupOffsets, ends: Positions, setting: str
+) -> Positions:
     """Resolves a group's offsets; one outside of the log counts as no answer."""
     committed = broker.committed(start.group, list(ends))
     starts = broker.log_starts(list(ends))
     committed_offsets = {tp: offset for tp, offset in committed.items() if offset is not None}
-    reached = _reached(broker, committed_offsets, ends, setting)
+    reached = _ask_again_beyond(broker, committed_offsets, ends, setting)
     inside = {
-        tp: witnessed(offset, reached[tp])
+        tp: add_witness(offset, reached[tp])
         if offset is not None and starts[tp] <= offset <= reached[tp].offset
         else None
         for tp, offset in committed.items()
@@ -162,7 +164,9 @@ def _committed(broker: Broker, start: GroupOffsets, ends: Positions, setting: st
             f" {'nothing' if committed[tp] is None else f'offset {committed[tp]}{range_of_log}'}"
         )
 
-    return _filled(broker, _Wanted(inside, f"{setting}.reset", start.reset, nothing), ends)
+    return _fill_missing(
+        broker, _PositionAnswers(inside, f"{setting}.reset", start.reset, nothing), ends
+    )
 
 
 def _given_positions(broker: Broker, start: Given, ends: Positions, setting: str) -> Positions:
@@ -175,7 +179,7 @@ def _given_positions(broker: Broker, start: Given, ends: Positions, setting: str
         )
     starts, reached = (
         broker.log_starts(list(given_offsets)),
-        _reached(broker, given_offsets, ends, setting),
+        _ask_again_beyond(broker, given_offsets, ends, setting),
     )
     for tp, offset in given_offsets.items():
         message = (
@@ -201,16 +205,16 @@ def _given_positions(broker: Broker, start: Given, ends: Positions, setting: str
                 offset,
             )
     answers = {
-        tp: witnessed(given_offsets[tp], end) if tp in given_offsets else None
+        tp: add_witness(given_offsets[tp], end) if tp in given_offsets else None
         for tp, end in reached.items()
     }
-    request = _Wanted(
+    request = _PositionAnswers(
         answers, f"{setting}.others", start.others, "No offset is given for {}".format
     )
-    return _filled(broker, request, ends)
+    return _fill_missing(broker, request, ends)
 
 
-def _reached(
+def _ask_again_beyond(
     broker: Broker, offsets: Mapping[TopicPartition, int], ends: Positions, setting: str
 ) -> Positions:
     """The ends, asked again for logs in which an offset is wanted that lies beyond its end.
@@ -239,9 +243,9 @@ def _reached(
     return ends | reached
 
 
-def _filled(broker: Broker, request: _Wanted, ends: Positions) -> Positions:
+def _fill_missing(broker: Broker, request: _PositionAnswers, ends: Positions) -> Positions:
     """The answers, with log starts or stable ends in the place of missing ones."""
-    unanswered = [tp for tp, answer in request.answers.items() if answer is None]
+    unanswered = [tp for tp, position in request.answers.items() if position is None]
     if unanswered and request.reset == "fail":
         raise SpecError(
             request.nothing(unanswered[0]),
@@ -253,4 +257,6 @@ def _filled(broker: Broker, request: _Wanted, ends: Positions) -> Positions:
         )
     reset = Earliest() if request.reset == "earliest" else Latest()
     filled = positions(broker, reset, {tp: ends[tp] for tp in unanswered})
-    return {tp: filled[tp] if answer is None else answer for tp, answer in request.answers.items()}
+    return {
+        tp: filled[tp] if position is None else position for tp, position in request.answers.items()
+    }

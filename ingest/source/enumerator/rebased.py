@@ -92,7 +92,7 @@ def _other_cluster(
         )
     discovered = discover(broker, source.selection, None, source.on_removed)
     begun = [
-        f"{name} has id {info.topic_id} in the new cluster: it begins at {_named(start)}."
+        f"{name} has id {info.topic_id} in the new cluster: it begins at {_start_text(start)}."
         for name, info in discovered.topics.items()
     ]
     omissions = [
@@ -145,7 +145,7 @@ def _changes(
                 f"{old.topic} is not in the cluster any more, and is left out.{loss_text}"
             )
         elif now.topic_id != old.topic_id:
-            begin = "offset 0" if start is None else _named(start)
+            begin = "offset 0" if start is None else _start_text(start)
             changes.append(
                 f"{old.topic} had id {old.topic_id} and has id {now.topic_id} now: it begins at"
                 f" {begin}.{loss_text}"
@@ -153,5 +153,5 @@ def _changes(
     return tuple(changes)
 
 
-def _named(start: Initializer) -> str:
+def _start_text(start: Initializer) -> str:
     return f"the position {to_json(start)}"

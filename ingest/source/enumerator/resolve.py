@@ -43,10 +43,10 @@ from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.label_cut import AHEAD, cut_may_precede
 from windrow.ingest.source.enumerator.positions import (
+    add_witness,
     joining_start,
     position_marks,
     positions,
-    witnessed,
 )
 from windrow.ingest.source.enumerator.timestamp_search import (
     MOST_SCANNED,
@@ -359,7 +359,7 @@ def _marks(
     for i, label in enumerate(labels):
         position, origin = _cut(log, cuts[i] if i < len(cuts) else None)
         if position.leader_epoch is None:  # a message of an old format, or an older version's mark
-            position = witnessed(position.offset, log.end)
+            position = add_witness(position.offset, log.end)
         if head is not None and cut_may_precede(head, label):
             origin = "log_start"
         marks.append(

@@ -91,7 +91,7 @@ def discover(
     _refuse_other_cluster(cluster, lower)
     selected_names = _select_names(broker, selection)
     topics = broker.topics(selected_names) if selected_names else {}
-    removed = _removed(selection, topics, selected_names, lower)
+    removed = _removed_topics(selection, topics, selected_names, lower)
     if removed and lower is not None and on_removed == "fail":
         raise _removed_error(removed[0], lower)
     _refuse_missing(broker, selection, topics, selected_names, removed, lower)
@@ -181,7 +181,7 @@ def _select_names(broker: Broker, selection: Selection) -> list[str]:
     )
 
 
-def _removed(
+def _removed_topics(
     selection: Selection,
     topics: Iterable[str],
     selected_names: Sequence[str],
@@ -240,7 +240,7 @@ def _refuse_missing(
                 " see.",
             )
     elif missing:
-        raise _unknown(broker, missing)
+        raise _unknown_topics_error(broker, missing)
     for tp in selection.tps if isinstance(selection, Partitions) else ():
         if tp.topic in topics and tp.partition >= topics[tp.topic].partitions:
             raise SpecError(
@@ -254,7 +254,7 @@ def _refuse_missing(
             )
 
 
-def _unknown(broker: Broker, missing: Sequence[str]) -> SpecError:
+def _unknown_topics_error(broker: Broker, missing: Sequence[str]) -> SpecError:
     """The error for topics that don't exist, with similar names that do."""
     try:
         names = broker.names()

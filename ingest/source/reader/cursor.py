@@ -20,9 +20,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from windrow.ingest.client_cache import is_keeping, keep, taken
 from windrow.ingest.errors import DataLossError, RefusedError
-from windrow.ingest.kafka.client_properties import LOG, scrubbed
+from windrow.ingest.kafka.client_properties import LOG, scrub
 from windrow.ingest.kafka.error_codes import DENIED, END, GONE, LOST, PASSING, is_truncation
-from windrow.ingest.kafka.identity import denied, is_client_refused, unreachable
+from windrow.ingest.kafka.identity import denied_error, is_client_refused, unreachable
 from windrow.ingest.kafka.timeouts import APART_SECONDS, CONNECT_SECONDS, TIMES
 from windrow.ingest.model.plan import Split
 from windrow.ingest.source.data_loss import REMOVED
@@ -151,7 +151,7 @@ class Cursor:
         elif self._quiet_since is None:
             self._quiet_since = time.monotonic()
         elif time.monotonic() - self._quiet_since > self._stall_seconds:
-            self._stalled()
+            self._raise_stalled()
 
     def _event(self, error: KafkaError, offset: int) -> int:
         """Handles an event; returns the offset up to which it shows the log was passed.
@@ -169,7 +169,7 @@ class Cursor:
             # checked after the messages before it are taken
             self._loss = self._last_error = error
         elif code in DENIED:
-            raise denied(self._split, self._error_text(error))
+            raise denied_error(self._split, self._error_text(error))
         elif code in GONE:
             self._check()
         elif code not in PASSING:
@@ -188,7 +188,7 @@ class Cursor:
         self._last_error = error
 
     def _error_text(self, error: KafkaError) -> str:
-        return scrubbed(error.str(), self._properties)
+        return scrub(error.str(), self._properties)
 
     def _limits(self) -> LogLimits | None:
         return log_limits(self._properties, self._split)
@@ -288,13 +288,13 @@ class Cursor:
         if upto < self._split.stop:
             self._begin_again()
 
-    def _stalled(self) -> None:
+    def _raise_stalled(self) -> None:
         """Raises an error with the likely reason, after the stall limit.
 
         The read goes on if offsets turn out to be gone and may be skipped.
         """
         if self._last_error is not None and is_client_refused(self._last_error):
-            raise denied(self._split, self._error_text(self._last_error))
+            raise denied_error(self._split, self._error_text(self._last_error))
         position = self.position
         self._no_progress()
         if self.position > position:

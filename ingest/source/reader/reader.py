@@ -163,13 +163,13 @@ class KafkaReader:
             take(full_batch)
         gaps.add_end(split.stop)
         aborted = (
-            self._aborted(properties, split, gaps, check)
+            self._count_aborted(properties, split, gaps, check)
             if properties["isolation.level"] == _COMMITTED
             else 0
         )
         return ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.diverged)
 
-    def _aborted(
+    def _count_aborted(
         self, properties: Mapping[str, Value], split: Split, gaps: Gaps, check: partial[None]
     ) -> int:
         """Counts the messages in the gaps, by reading these with read_uncommitted.

@@ -30,10 +30,10 @@ from windrow.ingest.model.source import (
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.source.enumerator.positions import (
     Positions,
+    add_witness,
     joining_start,
     position_marks,
     positions,
-    witnessed,
 )
 from windrow.ingest.testing.broker import MemoryBroker
 
@@ -268,8 +268,8 @@ def test_an_end_witnesses_what_it_does_not_lie_below() -> None:
     those beyond.
     """
     end = OffsetAndEpoch(10, 4)
-    assert [witnessed(offset, end).leader_epoch for offset in (9, 10, 11)] == [4, 4, None]
-    assert witnessed(9, end).offset == 9
+    assert [add_witness(offset, end).leader_epoch for offset in (9, 10, 11)] == [4, 4, None]
+    assert add_witness(9, end).offset == 9
 
 
 def test_marks_of_positions() -> None:

@@ -499,9 +499,9 @@ class Busy(ShortChunks):
     log's ends was answered.
     """
 
-    def __init__(self, after: int, act: Callable[[], object]) -> None:
+    def __init__(self, answers_before: int, act: Callable[[], object]) -> None:
         super().__init__()
-        self.answers_left, self.act = after, act
+        self.answers_left, self.act = answers_before, act
 
     def count_answer(self, response: Any) -> Any:
         """Count, and act."""
@@ -523,11 +523,11 @@ class Busy(ShortChunks):
         return self.count_answer(super().stable_ends(tps))
 
 
-def mark_with_event(after: int, act: Callable[[MemoryBroker], object]) -> Mark:
+def mark_with_event(answers_before: int, act: Callable[[MemoryBroker], object]) -> Mark:
     """The mark of a late label in a log of one message, in which something happens
     between two questions.
     """
-    broker = Busy(after, lambda: act(broker))
+    broker = Busy(answers_before, lambda: act(broker))
     broker.create_topic(TOPIC)
     write(broker, TP, [(START, "plain")])
     (mark,) = resolve_alone(broker, LABELS[8]).marks

@@ -151,7 +151,7 @@ def test_windows_tile_whatever_is_selected_when(
 def test_a_new_topic_begins_where_the_first_label_cuts_it(
     folder: Path,
     first_log: list[Event],
-    two: list[Event],
+    second_log: list[Event],
     since: int,
     joining: Joining,
     rand: random.Random,
@@ -165,7 +165,7 @@ def test_a_new_topic_begins_where_the_first_label_cuts_it(
     for hour in rand.sample(range(since), since):
         plan(broker, ledger, hour)
     broker.create_topic(NEW, 1)
-    visible = write(broker, N0, two)
+    visible = write(broker, N0, second_log)
     both = Source(Topics((TOPIC, NEW)), joining=joining)
     for hour in rand.sample(range(since, len(HOURS)), len(HOURS) - since):
         plan(broker, ledger, hour, both)

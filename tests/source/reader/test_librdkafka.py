@@ -199,7 +199,9 @@ def test_a_header_whose_name_is_not_utf_8(kafka: str, logs: Logs, read: Read) ->
     produce.produce(kafka, tp.topic, [produce.Put(b"v", headers=[("a", b"1")])])
     send_header(kafka, tp.topic, b"\xff\xfe")
     produce.produce(kafka, tp.topic, [produce.Put(b"v", headers=[("a", b"1")])])
-    (our_batch,), (their_batch,) = (read(way, tp, 0, 3)[0] for way in ("librdkafka", "confluent"))
+    (our_batch,), (their_batch,) = (
+        read(client_name, tp, 0, 3)[0] for client_name in ("librdkafka", "confluent")
+    )
     assert [[h["key"] for h in row["headers"]] for row in our_batch.to_pylist()] == [
         ["a"],
         [UNREADABLE],
