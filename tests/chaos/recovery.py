@@ -121,7 +121,8 @@ def record(recoveries: Sequence[Recovery], page: Path = PAGE) -> None:
         if re.match(r"\| (?!sink|---)", line)
     }
     line_by_sink |= {
-        recovery_.kind: f"| {' | '.join(recovery_.line())} |" for recovery_ in recoveries
+        sink_recovery.kind: f"| {' | '.join(sink_recovery.line())} |"
+        for sink_recovery in recoveries
     }
     rows = "\n".join(
         [

@@ -36,7 +36,7 @@ def make_pipeline(path: Path, committed: int) -> Any:
     return SimpleNamespace(
         spec=SimpleNamespace(id="p", window=grid),
         sink=SimpleNamespace(
-            looks=lambda windows: [commit if window_ == window else None for window_ in windows]
+            looks=lambda windows: [commit if requested == window else None for requested in windows]
         ),
         ledger=open_ledger(str(path / "state.db")),
         now=lambda: hour(5),

@@ -52,12 +52,12 @@ WINDOWS = [hour(n) for n in range(12)]
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     """Twelve hours of ten messages each."""
-    desk_ = Desk(tmp_path)
+    filled_desk = Desk(tmp_path)
     for i in range(30, 130):
-        desk_.broker.produce(
+        filled_desk.broker.produce(
             TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i)
         )
-    return desk_
+    return filled_desk
 
 
 def committed(desk: Desk) -> list[Window]:

@@ -22,8 +22,8 @@ from windrow.ingest.runner.spark.cluster import own_code
 @contextmanager
 def cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cluster]:
     """A cluster until the end of the block; gone then with all below it."""
-    with any_cluster(folder, workers, cores, _bare) as cluster_:
-        yield cluster_
+    with any_cluster(folder, workers, cores, _bare) as running_cluster:
+        yield running_cluster
 
 
 @contextmanager
@@ -36,8 +36,8 @@ def known_cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cl
     """
     with any_cluster(
         folder, workers, cores, _visited, lambda number: f"127.0.0.{number + 1}"
-    ) as cluster_:
-        yield cluster_
+    ) as running_cluster:
+        yield running_cluster
 
 
 def _visited(folder: Path) -> dict[str, str]:

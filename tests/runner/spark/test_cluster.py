@@ -28,8 +28,8 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two workers with a core each."""
-    with cluster(tmp_path_factory.mktemp("cluster")) as two:
-        yield two
+    with cluster(tmp_path_factory.mktemp("cluster")) as running_cluster:
+        yield running_cluster
 
 
 ON_IT = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m"]

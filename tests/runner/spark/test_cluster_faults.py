@@ -104,11 +104,11 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """Two workers with room for two drivers, with two tasks at once on each for both."""
     folder = tmp_path_factory.mktemp("ground")
     with known_cluster(folder / "cluster", cores=4) as cluster:
-        ground_ = Ground(cluster, folder)
+        new_ground = Ground(cluster, folder)
         try:
-            yield ground_
+            yield new_ground
         finally:
-            ground_.close()
+            new_ground.close()
 
 
 @pytest.fixture(autouse=True)

@@ -90,11 +90,13 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         ignore=shutil.ignore_patterns("__pycache__", "assets", "resources"),
     )
     (code / "windrow" / "ingest" / "added.py").write_text('"""What the clients have not."""\n')
-    with known_cluster(folder / "cluster", cores=2) as executors:
-        begun = Ground(executors, "", code, folder / "trap")
-        begun.trap.touch()
-        with serving(*begun.words(), folder=code, environment=begun.environment()) as (address, _):
-            yield Ground(executors, address, code, begun.trap)
+    with known_cluster(folder / "cluster", cores=2) as running_cluster:
+        unserved_ground = Ground(running_cluster, "", code, folder / "trap")
+        unserved_ground.trap.touch()
+        with serving(
+            *unserved_ground.words(), folder=code, environment=unserved_ground.environment()
+        ) as (address, _):
+            yield Ground(running_cluster, address, code, unserved_ground.trap)
 
 
 @pytest.fixture(autouse=True)

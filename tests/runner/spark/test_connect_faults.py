@@ -84,10 +84,10 @@ class Ground:
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """A server for two tasks at once."""
     with ExitStack() as stack:
-        begun = Ground(tmp_path_factory.mktemp("ground"), stack)
-        begun.trap.touch()
-        begun.serve()
-        yield begun
+        new_ground = Ground(tmp_path_factory.mktemp("ground"), stack)
+        new_ground.trap.touch()
+        new_ground.serve()
+        yield new_ground
 
 
 @pytest.fixture(autouse=True)
