@@ -67,15 +67,15 @@ def evolution_of(table: Schema, incoming: pa.Schema, evolve: Evolve) -> Evolutio
     )
 
 
-def schema_after(table: Schema, become: Evolution) -> Schema:
+def schema_after(table: Schema, evolution: Evolution) -> Schema:
     """The table's columns after the change; unchanged columns keep their metadata."""
     table_fields = {field.name: field for field in table.fields}
     fields = []
-    for column in become.columns:
+    for column in evolution.columns:
         field, old = Field.from_arrow(column), table_fields.get(column.name)
         if old is None:
             fields.append(field)
-        elif column.equals(become.table.field(column.name)):
+        elif column.equals(evolution.table.field(column.name)):
             fields.append(old)
         else:
             args = {"nullable": column.nullable, "metadata": old.metadata}

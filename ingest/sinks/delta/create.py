@@ -42,11 +42,11 @@ def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evol
         SchemaChangedError: a staged column can't be one of the table's.
     """
     table_schema = table.schema()
-    become = evolution_of(
+    evolution = evolution_of(
         table_schema, pa.schema(table_schema) if columns is None else columns, evolve
     )
-    become.refuse_files(uri)
-    return become
+    evolution.refuse_files(uri)
+    return evolution
 
 
 def ensure(

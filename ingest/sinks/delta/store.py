@@ -224,13 +224,13 @@ class DeltaState(PagedState):
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         store = self._store
         evolution_by = partial(evolution_of, self._table.schema(), columns)
-        become = evolution_by(store.evolve)
-        rewrites = store.primary_key is not None or become.widens_table
+        evolution = evolution_by(store.evolve)
+        rewrites = store.primary_key is not None or evolution.widens_table
         refuse_unsupported(store.place, self._table, rewrites=rewrites)
         changes = allowed_changes(store.place, store.evolve, evolution_by)
         if store.primary_key is not None:
             self.refuse_append_only("windows of a table with a primary key")
-        elif become.widens_table:
+        elif evolution.widens_table:
             self.refuse_append_only(f"wider columns: {', '.join(changes)}")
         return changes
 
@@ -289,13 +289,13 @@ class DeltaState(PagedState):
         if change.window is not None:
             keyed = store.primary_key is not None
             columns = change.columns if change.staged else None
-            become = create.evolved(store.place, self._table, columns, store.evolve)
-            refuse_unsupported(store.place, self._table, rewrites=keyed or become.widens_table)
+            evolution = create.evolved(store.place, self._table, columns, store.evolve)
+            refuse_unsupported(store.place, self._table, rewrites=keyed or evolution.widens_table)
             if store.primary_key is None:
-                writing = self._append(change, change.window.key, become)
+                writing = self._append(change, change.window.key, evolution)
             elif receipt is not None:
                 receipt, writing = self._merge(
-                    receipt, self._store.staged.named(change.staged), become
+                    receipt, self._store.staged.named(change.staged), evolution
                 )
             removes_files = any(isinstance(action, RemoveAction) for action in writing.actions)
             self.refuse_append_only("this commit", None if removes_files else writing.parts)
@@ -308,7 +308,7 @@ class DeltaState(PagedState):
         )
         return reply or Written(self.version + 1, receipt)
 
-    def _append(self, change: TableChange, key: str, become: Evolution) -> Writing:
+    def _append(self, change: TableChange, key: str, evolution: Evolution) -> Writing:
         """Adds staged files as they are, or rewritten with the table's wider columns.
 
         Where the table's columns become wider, all of its files are rewritten too.
@@ -318,21 +318,21 @@ class DeltaState(PagedState):
             self._store.staged.named(change.staged),
             {key} if change.replaces else set[str](),
         )
-        schema = schema_after(table.schema(), become) if become.changes else None
+        schema = schema_after(table.schema(), evolution) if evolution.changes else None
         if change.replaces and schema is None and self._has_rows(change.receipt):
             # for those who read the table as a stream, a file with the same rows is no change
             older = [file for file in tables.data_files(table) if file.part == key]
             removed = [tables.remove_action(table, file, changes=False) for file in older]
             return Writing([*removed, *tables.add_actions(table, files, key, changes=False)])
-        if not become.widens_table and not become.widens_rows:
+        if not evolution.widens_table and not evolution.widens_rows:
             return Writing(tables.add_actions(table, files, key), schema, parts)
         assert change.receipt is not None  # dead letters never become wider
         wide = self._store.wide_files(change.receipt)
-        columns = in_files(become.columns, self._store.shape.column)
-        if become.widens_rows:
+        columns = in_files(evolution.columns, self._store.shape.column)
+        if evolution.widens_rows:
             files = [fit for file in files for fit in wide.of(file.path, key, columns)]
         actions = tables.add_actions(table, files, key)
-        if become.widens_table:
+        if evolution.widens_table:
             tables.refuse_hidden_rows(self._store.place, table)
             for file in tables.data_files(table):
                 if file.part not in parts:
@@ -340,7 +340,7 @@ class DeltaState(PagedState):
                     actions += tables.add_actions(table, wider, file.part)
         # Files of an earlier try may be so old that a sweep has removed them since.
         self._store.staged.refuse_gone(wide.files, self)
-        return Writing(actions, schema, None if become.widens_table else parts)
+        return Writing(actions, schema, None if evolution.widens_table else parts)
 
     def _has_rows(self, receipt: Receipt | None) -> bool:
         """Returns whether the window has exactly the rows already that a replacement brings."""
@@ -356,7 +356,7 @@ class DeltaState(PagedState):
         return rows == receipt.counts.rows and difference % 2**64 == 0
 
     def _merge(
-        self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution
+        self, receipt: Receipt, files: Sequence[StagedFile], evolution: Evolution
     ) -> tuple[Receipt, Writing]:
         """Merges changes into exactly this version of the table."""
         from windrow.ingest.sinks.delta.merge import MergeLayout, Rewrites, merge  # polars
@@ -365,10 +365,10 @@ class DeltaState(PagedState):
         assert store.primary_key is not None
         tables.refuse_hidden_rows(store.place, self._table)
         rewrites: Rewrites = (
-            "table" if become.widens_table else "buckets" if become.changes else "few"
+            "table" if evolution.widens_table else "buckets" if evolution.changes else "few"
         )
         layout = MergeLayout(
-            store.primary_key, store.metadata, in_files(become.columns, BUCKET), rewrites
+            store.primary_key, store.metadata, in_files(evolution.columns, BUCKET), rewrites
         )
         committed = committed_by_key(self, [key for key in self.committed() if key >= window_key])
         older = committed.pop(window_key, None)
@@ -383,7 +383,7 @@ class DeltaState(PagedState):
             None if older is None else older.receipt,
         )
         return msgspec.structs.replace(receipt, merged=merged), _to_writing(
-            actions, become, self._table.schema()
+            actions, evolution, self._table.schema()
         )
 
 
@@ -399,13 +399,13 @@ class DeltaSink(WindowTable):
                 state.refuse_append_only(f"a replay of {', '.join(replaced)}", replaced)
 
 
-def _to_writing(actions: list[Action], become: Evolution, table: Schema) -> Writing:
+def _to_writing(actions: list[Action], evolution: Evolution, table: Schema) -> Writing:
     """Turns the actions of a merge into a commit.
 
     deltalake adds columns only together with a removal, so where columns change, each bucket that
     the merge has written anew loses all of its files by that.
     """
-    if not become.changes:
+    if not evolution.changes:
         return Writing(actions)
     lose = {
         str(a.partition_values[BUCKET])
@@ -413,8 +413,8 @@ def _to_writing(actions: list[Action], become: Evolution, table: Schema) -> Writ
         if isinstance(a, RemoveAction) and a.partition_values is not None
     }
     added: list[Action] = [a for a in actions if isinstance(a, AddAction)]
-    parts = None if become.widens_table else lose
-    return Writing(added, schema_after(table, become), parts)
+    parts = None if evolution.widens_table else lose
+    return Writing(added, schema_after(table, evolution), parts)
 
 
 def _note(receipt: Receipt) -> str:

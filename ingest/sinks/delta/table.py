@@ -423,10 +423,10 @@ def write(folder: Place, table: DeltaTable, writing: Writing, page: str, note: s
         max_commit_retries=0,
         app_transactions=[Transaction(PAGES_APP, int(page, 16))],
     )
-    mode, goes = "append", None
+    mode, partition_filters = "append", None
     if writing.schema is not None or writing.parts is None or writing.parts:
         mode = "overwrite"
-        goes = (
+        partition_filters = (
             None if writing.parts is None else [(partition_columns[0], "in", sorted(writing.parts))]
         )
     with Place(table.table_uri).waiting():
@@ -435,7 +435,7 @@ def write(folder: Place, table: DeltaTable, writing: Writing, page: str, note: s
             mode,
             columns,
             partition_columns,
-            partition_filters=goes,
+            partition_filters=partition_filters,
             commit_properties=properties,
             post_commithook_properties=hooks,
         )

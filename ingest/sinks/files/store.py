@@ -321,8 +321,8 @@ class FilesState(PagedState):
     def put(self, change: TableChange) -> Answer:
         number = self.version + 1
         columns = self._manifest.columns
-        if change.columns is not None and (become := self._evolution(change.columns)).changes:
-            columns = become.columns.serialize().to_pybytes()
+        if change.columns is not None and (evolution := self._evolution(change.columns)).changes:
+            columns = evolution.columns.serialize().to_pybytes()
         content = encode(
             msgspec.structs.replace(
                 self._manifest,

@@ -223,24 +223,26 @@ def evolution_of(
     return Evolution.planned(_to_arrow(table), incoming, evolve, _shape, refused)
 
 
-def schema_after(table: Schema, last_id: int, become: Evolution) -> Schema:
+def schema_after(table: Schema, last_id: int, evolution: Evolution) -> Schema:
     """The table's columns after the change.
 
     Args:
         table: the table's columns; the same object is returned if they don't change.
         last_id: the last field id that the table has ever used; new ones follow it.
-        become: the change.
+        evolution: the change.
     """
-    if not become.changes or become.problems:
+    if not evolution.changes or evolution.problems:
         return table
-    table_columns, ids = become.table, count(last_id + 1)
+    table_columns, ids = evolution.table, count(last_id + 1)
     fields = [
-        f if become.columns.field(f.name) == table_columns.field(f.name) else _widen(f, become)
+        f
+        if evolution.columns.field(f.name) == table_columns.field(f.name)
+        else _widen(f, evolution)
         for f in table.fields
     ]
     more = [
         _field(f, next(ids), lambda: next(ids))
-        for f in become.columns
+        for f in evolution.columns
         if f.name not in table_columns.names
     ]
     return Schema(*fields, *more, identifier_field_ids=table.identifier_field_ids)
@@ -266,9 +268,9 @@ def _is_known(field: NestedField) -> bool:
     return True
 
 
-def _widen(field: NestedField, become: Evolution) -> NestedField:
+def _widen(field: NestedField, evolution: Evolution) -> NestedField:
     """The field with its wider type. Nested types never change, so their field ids stay."""
-    column = become.columns.field(field.name)
+    column = evolution.columns.field(field.name)
     kind = field.field_type if pa.types.is_nested(column.type) else _type(column.type, lambda: 0)
     return field.model_copy(update={"field_type": kind, "required": not column.nullable})
 

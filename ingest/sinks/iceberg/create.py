@@ -73,18 +73,18 @@ def evolution_for(table: Table, columns: pa.Schema, evolve: Evolve) -> Evolution
     )
 
 
-def new_schema(table: Table, become: Evolution) -> Schema:
+def new_schema(table: Table, evolution: Evolution) -> Schema:
     """The table's columns after the change."""
-    return schema_after(table.schema(), table.metadata.last_column_id, become)
+    return schema_after(table.schema(), table.metadata.last_column_id, evolution)
 
 
-def file_columns(table: Table, become: Evolution) -> pa.Schema:
+def file_columns(table: Table, evolution: Evolution) -> pa.Schema:
     """Columns of files that are staged for a table.
 
     They have the table's types, and the field ids that the table has or will get.
     """
-    all_columns = arrow_columns(new_schema(table, become), ids=True)
-    return pa.schema([all_columns.field(name) for name in become.wanted.names])
+    all_columns = arrow_columns(new_schema(table, evolution), ids=True)
+    return pa.schema([all_columns.field(name) for name in evolution.wanted.names])
 
 
 def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve) -> Sequence[str]:
@@ -114,15 +114,15 @@ def evolved(
         SchemaChangedError: a staged column can't be one of the table's; or another commit has
             used its field id for another column since.
     """
-    become = evolution_for(table, columns, evolve)
-    become.refuse_files(where)
-    ids = {f.name: field_id(f) for f in file_columns(table, become)}
+    evolution = evolution_for(table, columns, evolve)
+    evolution.refuse_files(where)
+    ids = {f.name: field_id(f) for f in file_columns(table, evolution)}
     staged = {name: number for file in files for name, number in file.ids.items()}
     others = [name for name, number in staged.items() if ids.get(name) != number]
-    become.refuse_files(
+    evolution.refuse_files(
         where, [f"{name}: another commit brought other columns first" for name in others]
     )
-    return become
+    return evolution
 
 
 # --------------------------------------------------------------------------------------- making

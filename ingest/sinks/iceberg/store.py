@@ -162,8 +162,8 @@ class IcebergStore:
         if state is None:
             raise table_gone_error(self)
         table = state.table
-        become = evolution_for(table, self._with_window(layout.schema), self.evolve)
-        columns = file_columns(table, become)
+        evolution = evolution_for(table, self._with_window(layout.schema), self.evolve)
+        columns = file_columns(table, evolution)
         if isinstance(layout, RowLayout):
             wide = [columns.field(name) for name in layout.rows.names]
             rows = pa.schema([pa.field(f.name, f.type, f.nullable) for f in wide])
@@ -371,8 +371,8 @@ class IcebergState(PagedState):
             ready.become(None)
         else:
             store = self._store
-            become = evolved(store.place, self.table, change.columns, store.evolve, files)
-            ready.become(new_schema(self.table, become) if become.changes else None)
+            evolution = evolved(store.place, self.table, change.columns, store.evolve, files)
+            ready.become(new_schema(self.table, evolution) if evolution.changes else None)
         added = [data_file(self.table, file, key) for file in files]
         summary = _describe_location(change.receipt)
 

@@ -334,13 +334,13 @@ class BoundTable:
         self.connection.execute(self.place.query(forget), [self.target.id, key])
         ranges = _range_arrays(covered(receipt.plan))
         self.connection.execute(self.place.query(_PUT_RANGES), [self.target.id, key, *ranges])
-        put = (
+        statement = (
             "INSERT INTO {receipts} (target, window_key, generation, version, receipt, sha256)"
             " VALUES (%s, %s, %s, %s, %s, %s)"
         )
         proof = receipt_digest(key, receipt, text, generation)
         values = [self.target.id, key, generation, self.version + 1, text, proof]
-        self.connection.execute(self.place.query(put), values)
+        self.connection.execute(self.place.query(statement), values)
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
         """Puts back a window's receipt and its ranges.
@@ -370,11 +370,11 @@ class BoundTable:
 
     def put_note(self, name: str, value: int) -> None:
         """Inserts a note, or replaces it."""
-        put = (
+        statement = (
             "INSERT INTO {notes} (target, name, value) VALUES (%s, %s, %s)"
             " ON CONFLICT (target, name) DO UPDATE SET value = excluded.value"
         )
-        self.connection.execute(self.place.query(put), [self.target.id, name, value])
+        self.connection.execute(self.place.query(statement), [self.target.id, name, value])
 
     # ------------------------------------------------------------------------------------ rows
 

@@ -220,30 +220,34 @@ def change_columns(table: BoundTable, table_spec: WantedTable) -> pa.Schema:
         SchemaChangedError: the table was changed since they were staged, and can't take them.
     """
     current, keyed = table.target.columns, table_spec.keyed
-    become = evolution_of(current, table_spec.schema, table_spec.evolve)
+    evolution = evolution_of(current, table_spec.schema, table_spec.evolve)
     problems = column_problems(table.catalog_columns, _required_columns(table, table_spec))
-    become.refuse_files(str(table.place), [*key_difference(current, table_spec.schema), *problems])
-    if not (become.added or become.altered):
-        return become.columns
+    evolution.refuse_files(
+        str(table.place), [*key_difference(current, table_spec.schema), *problems]
+    )
+    if not (evolution.added or evolution.altered):
+        return evolution.columns
     add = sql.SQL("ADD COLUMN IF NOT EXISTS {} {}")  # another client may have added it before
-    added = [add.format(identifier(f.name), _type(f)) for f in become.added]
+    added = [add.format(identifier(f.name), _type(f)) for f in evolution.added]
     widened = {
         new.name: sql.SQL("ALTER COLUMN {} TYPE {}").format(identifier(new.name), _type(new))
-        for old, new in become.altered
+        for old, new in evolution.altered
         if column_type(old.type) != column_type(new.type)
     }
     nullable = [
         sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(identifier(new.name))
-        for old, new in become.altered
+        for old, new in evolution.altered
         if new.nullable and not old.nullable
     ]
     _alter(table, table.place.name, [*added, *widened.values(), *nullable])
     if keyed is not None and keyed.has_tombstones:
         of_keys = [part for name, part in widened.items() if name in keyed.tombstone]
         _alter(table, tombstones_name(table.place, table.target), of_keys)
-    put = table.place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
-    table.connection.execute(put, [become.columns.serialize().to_pybytes(), table.target.id])
-    return become.columns
+    statement = table.place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
+    table.connection.execute(
+        statement, [evolution.columns.serialize().to_pybytes(), table.target.id]
+    )
+    return evolution.columns
 
 
 def _alter(table: BoundTable, name: TableName, parts: Sequence[sql.Composable]) -> None:
@@ -294,7 +298,7 @@ def _bind(
     forget = "UPDATE {targets} SET relation = NULL WHERE relation NOT IN (SELECT oid FROM pg_class)"
     connection.execute(location.query(forget), ())
     target = Target(uuid.uuid4(), owner, table_spec.window, table_spec.schema, 0)
-    put = (
+    statement = (
         "INSERT INTO {targets} (id, place, relation, pipeline, ledger, grid, window_column,"
         " columns, form) VALUES (%s, %s, to_regclass(%s), %s, %s, %s, %s, %s, %s)"
     )
@@ -308,7 +312,7 @@ def _bind(
         table_spec.window,
         columns,
     ]
-    connection.execute(location.query(put), [*values, FORM])
+    connection.execute(location.query(statement), [*values, FORM])
     if table_spec.keyed is not None:
         _bind_key(connection, location, target, table_spec.keyed)
 

@@ -535,8 +535,8 @@ class SqliteState:
             rows = batch.append_column(self._window_field, pa.repeat(key, batch.num_rows))
             names = ", ".join(map(quote_identifier, rows.schema.names))
             marks = ", ".join("?" * rows.num_columns)
-            put = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
-            self._database.executemany(put, driver_rows(rows))
+            statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
+            self._database.executemany(statement, driver_rows(rows))
         expected_counts = (0 if replaces else old_count) + sum(file.rows for file in files), others
         actual_counts = self._database.execute(*counts).fetchone()
         if actual_counts != expected_counts:

@@ -145,10 +145,10 @@ class Evolution:
             SchemaChangedError: names every other difference.
         """
         reasons = {f.name: f"new ({described(f)}), in a table of CSV files" for f in wanted}
-        become = cls.planned(
+        evolution = cls.planned(
             table, wanted, "add_columns", described, reasons if by_position else None
         )
-        problems = become.differences if by_position else become.problems
+        problems = evolution.differences if by_position else evolution.problems
         if problems:
             raise SchemaChangedError(
                 f"the columns of the table {where} are not the schema's: {'; '.join(problems)}",
@@ -156,7 +156,7 @@ class Evolution:
                 "Nothing was written. Set the schema back, or begin a pipeline with another id and"
                 " table.",
             )
-        return become
+        return evolution
 
     def refuse_files(self, where: str, more_problems: Sequence[str] = ()) -> None:
         """Refuses staged files that the table, as it is at the commit, can't take.
@@ -191,18 +191,18 @@ def allowed_changes(
     Raises:
         SchemaChangedError: names every difference that no commit may resolve.
     """
-    become = evolution_by(evolve)
-    if not become.differences:
-        return become.changes
+    evolution = evolution_by(evolve)
+    if not evolution.differences:
+        return evolution.changes
     others: tuple[Evolve, ...] = ("add_columns", "widen")
     fits = next((mode for mode in others if not evolution_by(mode).differences), None)
     more = "" if fits is None else f" With sink.evolve: {fits} the table would take it."
-    message = f"the schema and the table {where} differ: {'; '.join(become.differences)}"
+    message = f"the schema and the table {where} differ: {'; '.join(evolution.differences)}"
     next_step = advice or (
         f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and table."
     )
-    unknown = [f for f in become.table if f.nullable and f.name not in become.wanted.names]
-    if become.differences == [_missing_problem(f, become.shape) for f in unknown]:
+    unknown = [f for f in evolution.table if f.nullable and f.name not in evolution.wanted.names]
+    if evolution.differences == [_missing_problem(f, evolution.shape) for f in unknown]:
         names = ", ".join(f.name for f in unknown)
         next_step = (
             f"If something else added it to the table, add it to the schema, nullable: {names}."
