@@ -353,7 +353,7 @@ def test_several_columns_are_one_key(
 
 
 @pytest.mark.parametrize(
-    ("key", "take", "why"),
+    ("key", "take", "message"),
     [
         (("customer", "nr"), ("name", "who"), "customers has no column nr"),
         (("client", "id"), ("name", "who"), "the rows have no column client"),
@@ -362,11 +362,11 @@ def test_several_columns_are_one_key(
     ],
 )
 def test_what_can_never_fit_is_refused_before_anything_is_read(
-    key: tuple[str, str], take: tuple[str, str], why: str, tmp_path: Path
+    key: tuple[str, str], take: tuple[str, str], message: str, tmp_path: Path
 ) -> None:
     """Columns that aren't there, keys of other types, names that the rows have."""
     lookup = replace(customers(tmp_path), key=(key,), take=(take,))
-    with pytest.raises(SpecError, match=why):
+    with pytest.raises(SpecError, match=message):
         columns_after(lookup, columns_of(ORDERS))
 
 
