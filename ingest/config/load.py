@@ -119,7 +119,7 @@ def _check_spec(attributes: object, folder: Path) -> tuple[PipelineSpec | None, 
         section = section_of(attributes, name)
         if name == "sink" and not issubclass(kinds.model(section), OnClusterSection):
             continue
-        named = _named(section, name, folder)
+        named = _find_cluster(section, name, folder)
         if isinstance(named, Mistake):
             mistakes.append(named)
             continue
@@ -137,7 +137,7 @@ def _check_spec(attributes: object, folder: Path) -> tuple[PipelineSpec | None, 
     )
     mistaken_paths = {mistake.path for mistake in mistakes}
     mistakes += [
-        _placed(mistake, attributes) if mistake.what.startswith("unknown key") else mistake
+        _with_home(mistake, attributes) if mistake.what.startswith("unknown key") else mistake
         for mistake in model_mistakes
         if mistake.path not in mistaken_paths
     ]
@@ -151,7 +151,7 @@ def _check_spec(attributes: object, folder: Path) -> tuple[PipelineSpec | None, 
     return (None if mistakes else spec), mistakes
 
 
-def _placed(mistake: Mistake, attributes: Mapping[str, Any]) -> Mistake:
+def _with_home(mistake: Mistake, attributes: Mapping[str, Any]) -> Mistake:
     """Says of an unknown key which is another section's where it belongs."""
     *above, key = mistake.path
     if above[1:] or key in _OF_ITS_SECTION:
@@ -177,7 +177,9 @@ def _sections(field: FieldInfo, written: object) -> list[type[Section]]:
     ]
 
 
-def _named(section: Mapping[str, Any], name: str, folder: Path) -> ClusterSpec | Mistake | None:
+def _find_cluster(
+    section: Mapping[str, Any], name: str, folder: Path
+) -> ClusterSpec | Mistake | None:
     """Finds the cluster that a section names.
 
     None if it names none, or if the value can't be a name, which its own field reports.

@@ -101,10 +101,10 @@ def client_mistakes(
         for name, value in section_of(section, "client").items()
     }
     if above is None:
-        return [_placed(problem, path, client) for problem in problems(client)]
+        return [_locate(problem, path, client) for problem in problems(client)]
     # the named cluster is right by itself, so a conflict of both is a mistake here
     merged_client, note = {**above.client, **client}, " (with what the cluster has)"
-    return [_placed(problem, path, client, note) for problem in problems(merged_client)]
+    return [_locate(problem, path, client, note) for problem in problems(merged_client)]
 
 
 def written_out(document: Document) -> list[Mistake]:
@@ -141,7 +141,7 @@ def _value_at(values: Any, path: SettingPath) -> object:
     return values
 
 
-def _placed(
+def _locate(
     problem: str, path: SettingPath, client: Mapping[str, object], elsewhere: str = ""
 ) -> Mistake:
     """Places a problem at the property with whose name it begins.

@@ -220,9 +220,9 @@ class Boundary(msgspec.Struct, frozen=True):
 
         A partition that was added to one of its topics later is cut at offset 0.
         """
-        return next((m for m in self.marks if m.tp == tp), self._added(tp))
+        return next((m for m in self.marks if m.tp == tp), self._added_mark(tp))
 
-    def _added(self, tp: TopicPartition) -> Mark | None:
+    def _added_mark(self, tp: TopicPartition) -> Mark | None:
         """The mark of a partition that was added to one of its topics later, or None."""
         topic = next((t for t in self.topics if t.topic == tp.topic), None)
         return (
@@ -234,5 +234,5 @@ class Boundary(msgspec.Struct, frozen=True):
     def cuts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Mark]:
         """The marks that `cut` gives for these topic-partitions, without unknown ones."""
         mark_by_tp = self.by_tp()
-        cuts = {tp: mark_by_tp.get(tp) or self._added(tp) for tp in tps}
+        cuts = {tp: mark_by_tp.get(tp) or self._added_mark(tp) for tp in tps}
         return {tp: mark for tp, mark in cuts.items() if mark is not None}

@@ -173,7 +173,7 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
         start = _number(first)
         numbers = range(start, _number(last) if slash else start + 1)
         if not numbers:
-            raise _reversed(text)
+            raise _reversed_error(text)
         _refuse_many(text, len(numbers))
         return [batch_at(pipeline_id, n) for n in numbers]
     window = window_at(pipeline_id, grid, _instant(grid, first))
@@ -186,7 +186,7 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
     _refuse_many(text, len(labels) - 1)
     windows = [Window(pipeline_id, a, b) for a, b in pairwise(labels)]
     if not windows:
-        raise _reversed(text)
+        raise _reversed_error(text)
     return windows
 
 
@@ -234,7 +234,7 @@ def is_closed(window: Window, delay: timedelta, now: datetime) -> bool:
     return window.span is None or now >= window.span[1] + delay
 
 
-def _reversed(text: str) -> SpecError:
+def _reversed_error(text: str) -> SpecError:
     return SpecError(
         f"{text} has no window in it: its end isn't later than its start",
         "plan",

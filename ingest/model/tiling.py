@@ -47,13 +47,15 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
     )
     if upper is not None:
         above = upper.cuts(marks)
-        marks = {tp: _below(mark, above[tp]) for tp, mark in marks.items() if tp in above}
+        marks = {tp: _lower_to(mark, above[tp]) for tp, mark in marks.items() if tp in above}
         topics = {name: topic for name, topic in topics.items() if name in upper.by_topic()}
-    start_marks = {b.tp: _below(b, marks[b.tp]) for b in boundary.start_marks if b.tp in marks}
+    start_marks = {b.tp: _lower_to(b, marks[b.tp]) for b in boundary.start_marks if b.tp in marks}
     if lower is not None:
         below = lower.cuts(marks)
         _refuse_unasked(boundary.label, marks.keys() - below.keys() - start_marks.keys())
-        marks = {tp: _above(mark, below[tp]) if tp in below else mark for tp, mark in marks.items()}
+        marks = {
+            tp: _raise_to(mark, below[tp]) if tp in below else mark for tp, mark in marks.items()
+        }
         start_marks = {tp: begin for tp, begin in start_marks.items() if tp not in below}
     return Boundary.of(
         boundary.label, boundary.cluster_id, topics.values(), marks.values(), start_marks.values()
@@ -181,7 +183,7 @@ def _added_marks(
     }
 
 
-def _above(mark: Mark, below: Mark) -> Mark:
+def _raise_to(mark: Mark, below: Mark) -> Mark:
     """A mark, moved to `below` if it lies under it.
 
     A log start exactly at a neighbour's proven cut lost nothing, so it stops being a
@@ -193,7 +195,7 @@ def _above(mark: Mark, below: Mark) -> Mark:
     return _with_older_witness(mark, below)
 
 
-def _below(mark: Mark, above: Mark) -> Mark:
+def _lower_to(mark: Mark, above: Mark) -> Mark:
     """A mark, moved to `above` if it lies over it.
 
     A `log_start` that is moved down stays one: the messages before it are gone.

@@ -93,15 +93,15 @@ def epoch_of(field: pa.Field) -> str | None:
 
     A model can't give one; columns that are made of a model's columns can.
     """
-    return _stated(field, _EPOCH)
+    return _metadata_text(field, _EPOCH)
 
 
 def zone_of(field: pa.Field) -> str | None:
     """`Column.zone` of a struct's field; see `epoch_of`."""
-    return _stated(field, _ZONE)
+    return _metadata_text(field, _ZONE)
 
 
-def _stated(field: pa.Field, name: bytes) -> str | None:
+def _metadata_text(field: pa.Field, name: bytes) -> str | None:
     stated = (field.metadata or {}).get(name)
     return None if stated is None else str(stated.decode())
 
@@ -137,7 +137,7 @@ class Columns:
             SpecError: with everything that is wrong with the model, at once.
         """
         try:
-            written = _written(model)
+            written = _annotations_of(model)
             schema = model.to_schema()
         # whatever pandera, polars or the model's own code raises, the model has to be fixed
         except mistakes() as error:
@@ -152,7 +152,7 @@ class Columns:
         ]
         columns = []
         for name, column in schema.columns.items():
-            kind, problems = _typed(column, written.get(name))
+            kind, problems = _arrow_type_of(column, written.get(name))
             all_problems += [
                 f"{name}: {problem}" for problem in (*_column_problems(column), *problems)
             ]
@@ -226,7 +226,7 @@ def _refusal(model: type[Any], problems: list[str]) -> SpecError:
     )
 
 
-def _written(model: type[Any]) -> dict[str, object]:
+def _annotations_of(model: type[Any]) -> dict[str, object]:
     """The annotation of each column as the model has it.
 
     pandera makes a Decimal with 28 digits of one without digits.
@@ -269,7 +269,7 @@ def _hidden_fields(model: type[Any]) -> Iterator[str]:
                 )
 
 
-def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]:
+def _arrow_type_of(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]:
     """Arrow type of a pandera column, or what is wrong with its type and metadata."""
     if column.dtype is None:
         return None, ["it has no type"]

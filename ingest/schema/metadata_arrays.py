@@ -74,7 +74,9 @@ def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
         "leader_epoch": stated.get("leader-epoch"),
     }
     array_by_name["headers"] = (
-        stated["header-list"] if "header-list" in stated else _listed(stated.get("headers"))
+        stated["header-list"]
+        if "header-list" in stated
+        else _to_header_lists(stated.get("headers"))
     )
     rows = len(stated["offset"])
     arrays = [
@@ -86,7 +88,7 @@ def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
 
 
-def _listed(headers: pa.MapArray | None) -> pa.Array | None:
+def _to_header_lists(headers: pa.MapArray | None) -> pa.Array | None:
     """Maps of headers as lists of headers."""
     return None if headers is None else pa.ListArray.from_arrays(headers.offsets, _entries(headers))
 

@@ -164,17 +164,15 @@ def read_document(text: str, number: int | None = None, *, envelope: bool = True
 def read_values(attributes: object) -> Document:
     """Reads attributes that come from Python, with templates in them."""
     document = Document()
-    document.attributes = _filled(attributes, (), document)
+    document.attributes = _fill(attributes, (), document)
     return document
 
 
-def _filled(value: object, path: SettingPath, document: Document) -> object:
+def _fill(value: object, path: SettingPath, document: Document) -> object:
     if isinstance(value, Mapping):
-        return {
-            str(key): _filled(child, (*path, str(key)), document) for key, child in value.items()
-        }
+        return {str(key): _fill(child, (*path, str(key)), document) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_filled(child, (*path, i), document) for i, child in enumerate(value)]
+        return [_fill(child, (*path, i), document) for i, child in enumerate(value)]
     return _text(value, path, document) if isinstance(value, str) else value
 
 
@@ -304,7 +302,7 @@ def mistake_of(error: ErrorDetails) -> Mistake:
     else:
         msg = error["msg"].removeprefix("Input ").replace("should", "must", 1)
         message = msg.partition(", unable to parse")[0]
-    return Mistake(path, message + _shown(path, value))
+    return Mistake(path, message + _shown_value(path, value))
 
 
 def _is_branch(part: str) -> bool:
@@ -324,7 +322,7 @@ def is_secret(path: SettingPath) -> bool:
     )
 
 
-def _shown(path: SettingPath, value: object) -> str:
+def _shown_value(path: SettingPath, value: object) -> str:
     """Returns `, not VALUE` for a short value that is no secret.
 
     A URL, or a text with an `@`, may hold one.

@@ -152,16 +152,16 @@ class _Kinds:
         self, _source: object, _handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         """Validates by the kind's own model."""
-        return core_schema.no_info_plain_validator_function(self._checked)
+        return core_schema.no_info_plain_validator_function(self._validate)
 
-    def _checked(self, value: object) -> Section:
+    def _validate(self, value: object) -> Section:
         if isinstance(value, Section):
             return value
         if not isinstance(value, Mapping):
             raise sentence("must be a mapping")
-        return self._chosen(value).model_validate(value)
+        return self._model_of(value).model_validate(value)
 
-    def _chosen(self, written: Mapping[Any, Any]) -> type[Section]:
+    def _model_of(self, written: Mapping[Any, Any]) -> type[Section]:
         """Returns the model of a section as it is written.
 
         Raises:
@@ -213,7 +213,7 @@ class OfItsKind(_Kinds):
             "allOf": cases,
         }
 
-    def _chosen(self, written: Mapping[Any, Any]) -> type[Section]:
+    def _model_of(self, written: Mapping[Any, Any]) -> type[Section]:
         name = written.get(self.option, self.default)
         try:
             if (section := self._section(name)) is None:
@@ -244,7 +244,7 @@ class OfItsOption(_Kinds):
             ],
         }
 
-    def _chosen(self, written: Mapping[Any, Any]) -> type[Section]:
+    def _model_of(self, written: Mapping[Any, Any]) -> type[Section]:
         known_names = list(self.kinds)
         named = [name for name in known_names if name in written]
         if not named:

@@ -178,16 +178,16 @@ def _duration(value: object) -> object:
         str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     )
     if text.isdecimal() and len(text) <= 12:
-        return _bounded(int(text) * 1000)
+        return _check_duration(int(text) * 1000)
     parts = _DURATION.findall(text)
     if not parts or "".join(n + unit for n, unit in parts) != text:
         if isinstance(value, timedelta):
             return value
         raise ValueError("must be a duration like 30s, 5m, 1h30m, 100ms or a number of seconds")
-    return _bounded(sum(int(n) * _UNITS[unit] for n, unit in parts))
+    return _check_duration(sum(int(n) * _UNITS[unit] for n, unit in parts))
 
 
-def _bounded(milliseconds: int) -> timedelta:
+def _check_duration(milliseconds: int) -> timedelta:
     if milliseconds > DURATION_MAX // timedelta(milliseconds=1):
         raise ValueError(f"must not be more than {DURATION_MAX.days}d")
     return timedelta(milliseconds=milliseconds)
@@ -279,7 +279,7 @@ def _or_reference(value: object, plain: Callable[[object], object], kinds: str) 
 
 
 def _some_text(value: object) -> object:
-    text = _written(value)
+    text = _check_text(value)
     if not isinstance(text, str):
         raise sentence("must be a text")
     if not text:
@@ -291,7 +291,7 @@ def _none(value: object) -> object:
     return None if value == "none" else value
 
 
-def _written(value: object) -> object:
+def _check_text(value: object) -> object:
     """Validates a text, or a whole number, which YAML keeps as written.
 
     Not 1.10: it would become 1.1.
@@ -374,7 +374,7 @@ Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_switch), Values(
 Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX), Values("a size")]
 TextOrEmpty = Annotated[
     str,
-    BeforeValidator(_written),
+    BeforeValidator(_check_text),
     WithJsonSchema({"type": ["string", "integer"]}),
     Values("a text"),
 ]

@@ -92,7 +92,7 @@ class SqlSource:
                 name = connection.execute(text("SELECT pg_export_snapshot()")).scalar_one()
             yield str(name)
         finally:
-            _closed(connection)
+            _close(connection)
 
     def schema(self) -> pa.Schema:
         with self._explain_errors(), self._engine().connect() as connection:
@@ -127,7 +127,7 @@ class SqlSource:
                     cast("Any", connection.connection.driver_connection).text_factory = bytes
                 return _Client(self.identity, connection, table, collations)
         except BaseException:
-            _closed(connection)
+            _close(connection)
             raise
 
     def _engine(self) -> Engine:
@@ -280,7 +280,7 @@ def _state(error: DBAPIError) -> str:
     return str(sqlstate or "")
 
 
-def _closed(connection: Connection) -> None:
+def _close(connection: Connection) -> None:
     """Gives a connection up, whatever became of it."""
     with suppress(SQLAlchemyError):
         connection.close()
@@ -299,7 +299,7 @@ class _Client:
     collations: Mapping[str, str]
 
     def close(self) -> None:
-        _closed(self.connection)
+        _close(self.connection)
 
     def answers(self, keys: pa.Table, columns: pa.Schema) -> Answers:
         missing_columns = [name for name in columns.names if name not in self.table.c]

@@ -63,7 +63,7 @@ class ParquetFiles:
         self._refuse_others(version)  # a file may have changed while others were read
 
     def _schema_of(self, file: ListedFile) -> pa.Schema:
-        with self._opened(file) as source:
+        with self._open_file(file) as source:
             return pq.read_schema(source)
 
     def _version(self, files: list[ListedFile]) -> str:
@@ -75,11 +75,11 @@ class ParquetFiles:
 
     def _contents(self, file: ListedFile) -> bytes:
         """What tells a file's contents from others: its ETag, or its footer."""
-        with self._opened(file) as source:
+        with self._open_file(file) as source:
             return bytes(source.metadata().get("ETag") or read_footer(source))
 
     @contextmanager
-    def _opened(self, file: ListedFile) -> Iterator[pa.NativeFile]:
+    def _open_file(self, file: ListedFile) -> Iterator[pa.NativeFile]:
         filesystem = Place(self.uri).filesystem()
         with explain_file_errors(file.path), filesystem.open_input_file(file.path) as source:
             yield source

@@ -138,12 +138,12 @@ def _hashes(keys: pa.Table) -> npt.NDArray[np.uint64]:
 def _storable(schema: pa.Schema) -> Iterator[pa.Field]:
     for field in schema:
         try:
-            yield pa.field(field.name, _stored(field.type))
+            yield pa.field(field.name, _table_type(field.type))
         except UnsupportedTypeError:
             continue
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
+def _table_type(kind: pa.DataType) -> pa.DataType:
     """The type that a windrow table has for one of another table.
 
     Raises:
@@ -151,17 +151,17 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     """
     types = pa.types
     if types.is_dictionary(kind):
-        return _stored(kind.value_type)
+        return _table_type(kind.value_type)
     if types.is_timestamp(kind) and kind.tz is not None:
         return TIMESTAMP
     if types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
     if types.is_struct(kind) and kind.num_fields:
-        return pa.struct([pa.field(field.name, _stored(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, _table_type(field.type)) for field in kind])
     if types.is_map(kind):
-        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
+        return pa.map_(_table_type(kind.key_type), _table_type(kind.item_type))
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return pa.list_(_stored(kind.value_type))
+        return pa.list_(_table_type(kind.value_type))
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
@@ -227,7 +227,7 @@ def _holds(kind: pa.DataType, source_kind: pa.DataType) -> bool:
             and not named
             and all(_holds(field.type, source_field.type) for field, source_field in pairs)
         )
-    stored = _stored(source_kind)
+    stored = _table_type(source_kind)
     return bool(
         stored == kind
         or (types.is_decimal(kind) and types.is_decimal(stored) and kind.scale == stored.scale)

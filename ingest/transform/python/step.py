@@ -121,13 +121,13 @@ class _Step:
         except mistakes() as error:  # the user's own code
             failures = self._failures(rows) if self._step.on_error == "dead" else []
             if not failures:
-                raise self._failed(error, decoded, messages) from None
+                raise self._batch_error(error, decoded, messages) from None
             return self(decoded.refused(RULES, failures), messages)
         output_rows, made_from = self._check_output(output, decoded.rows.num_rows)
         if ROW not in output.column_names and not self._order_checked and rows.num_rows > 1:
             self._refuse_moved_rows(rows, output_rows)
         if self._step.primary_key:
-            decoded, stays = self._keyed(decoded, output_rows, made_from)
+            decoded, stays = self._add_deletes(decoded, output_rows, made_from)
             output_rows, made_from = output_rows.filter(pa.array(stays)), made_from[stays]
         return decoded.with_rows(output_rows, made_from)
 
@@ -165,7 +165,7 @@ class _Step:
         if problems:
             raise self._refusal(f"it gives no column {', '.join(problems)}, or several")
         # as tables have it: polars has long texts and lists, and no maps
-        arrays = [self._stored(output[f.name].combine_chunks(), f) for f in self._schema]
+        arrays = [self._to_stored(output[f.name].combine_chunks(), f) for f in self._schema]
         problems = [
             f"{field.name} is {array.type}, by its schema {field.type}"
             for field, array in zip(self._schema, arrays, strict=True)
@@ -189,10 +189,10 @@ class _Step:
             raise self._refusal(f"{ROW} has other numbers than it was given, or another order")
         return output_rows, made_from
 
-    def _stored(self, array: pa.Array, field: pa.Field) -> pa.Array:
+    def _to_stored(self, array: pa.Array, field: pa.Field) -> pa.Array:
         """Returns a column as tables have it; a list of keys and values is a map if it shall be."""
         expected_type = as_list(field.type) if pa.types.is_map(field.type) else field.type
-        stored = array.cast(_stored(array.type, expected_type))
+        stored = array.cast(_table_type(array.type, expected_type))
         if not pa.types.is_map(field.type) or map_type(stored.type) != field.type:
             return stored
         try:
@@ -231,17 +231,17 @@ class _Step:
                 name
                 for name in suspects
                 if not (
-                    _alike(first[0][name], expected[name])
-                    and _alike(first[1][name], output_frame[name])
+                    _nearly_equal(first[0][name], expected[name])
+                    and _nearly_equal(first[1][name], output_frame[name])
                 )
                 and (
                     (
-                        _alike(output_frame[name], repeated_output[name])
-                        and _alike(first[0][name], moved_output[name])
+                        _nearly_equal(output_frame[name], repeated_output[name])
+                        and _nearly_equal(first[0][name], moved_output[name])
                     )
                     or (
-                        _moved(output_frame, repeated_output, name)
-                        and _moved(output_frame, moved_output, name)
+                        _same_values(output_frame, repeated_output, name)
+                        and _same_values(output_frame, moved_output, name)
                     )
                 )
             ]
@@ -254,7 +254,7 @@ class _Step:
             )
         self._order_checked = rows.num_rows > 2  # two rows have one other order only
 
-    def _keyed(
+    def _add_deletes(
         self, decoded: Decoded, output_rows: pa.RecordBatch, made_from: npt.NDArray[np.int64]
     ) -> tuple[Decoded, npt.NDArray[np.bool_]]:
         key, row_numbers = list(self._step.primary_key), pa.array(made_from)
@@ -283,7 +283,7 @@ class _Step:
                 )
         return refusals
 
-    def _failed(
+    def _batch_error(
         self, error: BaseException, decoded: Decoded, messages: pa.RecordBatch
     ) -> RefusedError:
         """Makes the error of a batch; the exception's text may hold values, so it isn't shown."""
@@ -334,29 +334,29 @@ def _nullable(columns: Columns) -> Columns:
     return replace(columns, columns=tuple(replace(c, nullable=True) for c in columns.columns))
 
 
-def _stored(kind: pa.DataType, expected: pa.DataType) -> pa.DataType:
+def _table_type(kind: pa.DataType, expected: pa.DataType) -> pa.DataType:
     """The type that tables have for a function's; what has no value in a batch gets any type."""
     types = pa.types
     if types.is_null(kind):
         return expected
     if types.is_large_list(kind) or types.is_list(kind):
         inner = expected.value_type if types.is_list(expected) else kind.value_type
-        return pa.list_(_stored(kind.value_type, inner))
+        return pa.list_(_table_type(kind.value_type, inner))
     if types.is_struct(kind):
         fields = {f.name: f.type for f in expected} if types.is_struct(expected) else {}
         return pa.struct(
-            [pa.field(f.name, _stored(f.type, fields.get(f.name, f.type))) for f in kind]
+            [pa.field(f.name, _table_type(f.type, fields.get(f.name, f.type))) for f in kind]
         )
     return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
 
 
-def _moved(first_frame: pl.DataFrame, second_frame: pl.DataFrame, name: str) -> bool:
+def _same_values(first_frame: pl.DataFrame, second_frame: pl.DataFrame, name: str) -> bool:
     """Returns whether a column has the same values in two frames, in whatever order."""
     first, second = (frame.select(name).hash_rows().sort() for frame in (first_frame, second_frame))
     return first.equals(second)
 
 
-def _alike(first: pl.Series, second: pl.Series) -> bool:
+def _nearly_equal(first: pl.Series, second: pl.Series) -> bool:
     """Returns whether values are the same, but for how products of matrices are rounded."""
     try:
         assert_series_equal(first, second, rel_tol=1e-4, abs_tol=1e-6)

@@ -492,12 +492,12 @@ def _ask(question: str, text: str) -> Any:
 
 
 @cache
-def _written(query: str) -> str:
+def _serialize(query: str) -> str:
     return str(_ask("SELECT json_serialize_sql(?::VARCHAR)", query))
 
 
 def _template(query: str) -> Node:
-    return cast("Node", json.loads(_written(query)))
+    return cast("Node", json.loads(_serialize(query)))
 
 
 def _expression(query: str) -> Node:

@@ -182,7 +182,7 @@ class Sql:
             mistakes.append(f"WHERE is {column_types[0]}, and no condition")
         for output, kind in zip(computed, column_types[len(conditions) : -1], strict=True):
             try:
-                types[output.name] = _stored(_values(kind) if output.unnests else kind)
+                types[output.name] = _table_type(_values(kind) if output.unnests else kind)
             except UnsupportedTypeError as error:
                 mistakes.append(f"{output.name} is {kind}: {error}")
         if mistakes:
@@ -257,7 +257,7 @@ class _Step:
         if not self._parts:
             all_rows = np.arange(decoded.rows.num_rows)
             return mark_unavailable(
-                decoded.with_rows(self._passed(decoded, all_rows, {}), all_rows), self._reads
+                decoded.with_rows(self._output_batch(decoded, all_rows, {}), all_rows), self._reads
             )
         decoded = refuse_unanswerable(decoded, self._outputs, "sql", self._sql.setting)
         if not decoded.rows.num_rows:  # DuckDB fails for none if an expression always fails
@@ -287,7 +287,7 @@ class _Step:
             decoded, kept_mask = with_deletes(decoded, made_from, self._sql.primary_key)
             computed = {name: a.filter(pa.array(kept_mask)) for name, a in computed.items()}
             made_from = made_from[kept_mask]
-        transformed = decoded.with_rows(self._passed(decoded, made_from, computed), made_from)
+        transformed = decoded.with_rows(self._output_batch(decoded, made_from, computed), made_from)
         return mark_unavailable(transformed, self._reads)
 
     def _unnest(
@@ -426,7 +426,7 @@ class _Step:
         name = self._names[part_index]
         return Refusal(rows, f"sql:{name}", f"{detail} - in {name} of {self._sql.setting}")
 
-    def _passed(
+    def _output_batch(
         self,
         decoded: Decoded,
         made_from: npt.NDArray[np.int64],
@@ -473,7 +473,7 @@ def _values(kind: DuckDBPyType) -> DuckDBPyType:
     return cast("DuckDBPyType", element_type)
 
 
-def _stored(kind: DuckDBPyType) -> pa.DataType:
+def _table_type(kind: DuckDBPyType) -> pa.DataType:
     """The type that a table has for a type of DuckDB's.
 
     Raises:
@@ -486,11 +486,11 @@ def _stored(kind: DuckDBPyType) -> pa.DataType:
     if kind.id == "decimal":
         return pa.decimal128(children["precision"], children["scale"])
     if kind.id == "list":
-        return pa.list_(_stored(children["child"]))
+        return pa.list_(_table_type(children["child"]))
     if kind.id == "struct" and children:
-        return pa.struct([pa.field(name, _stored(child)) for name, child in children.items()])
+        return pa.struct([pa.field(name, _table_type(child)) for name, child in children.items()])
     if kind.id == "map" and children["key"].id == "varchar":
-        return pa.map_(pa.string(), _stored(children["value"]))
+        return pa.map_(pa.string(), _table_type(children["value"]))
     raise UnsupportedTypeError(_WAYS_OUT.get(kind.id, "no table has this type: CAST it AS VARCHAR"))
 
 
