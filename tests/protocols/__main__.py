@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 
 from tests.protocols.explore import Explored, Protocol, Scenario, explore, replay, wander
-from tests.protocols.table import PROTOCOLS, TWINS, crowded
+from tests.protocols.table import PROTOCOLS, TWINS, crowd
 
 
 def tell(protocol: Protocol, scenario: Scenario, explored: Explored, rerun_options: str) -> bool:
@@ -45,7 +45,7 @@ def every_state(protocol: Protocol, name: str, rerun_options: str) -> bool:
 
 def by_chance(protocol: Protocol, name: str, seeds: range, rerun_options: str) -> bool:
     """One scenario with a third run, from many seeds; ends at the first that breaks a promise."""
-    scenario, steps = crowded(protocol.scenarios[name]), 0
+    scenario, steps = crowd(protocol.scenarios[name]), 0
     for seed in seeds:
         explored = wander(protocol, scenario, seed)
         steps += explored.steps
@@ -100,7 +100,7 @@ def main() -> int:
                 f"--scenario of {protocol.name} is one of: {', '.join(protocol.scenarios)}"
             )
         scenario = (
-            crowded(protocol.scenarios[name]) if arguments.crowded else protocol.scenarios[name]
+            crowd(protocol.scenarios[name]) if arguments.crowded else protocol.scenarios[name]
         )
         if arguments.trace is not None:
             print(

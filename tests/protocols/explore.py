@@ -88,8 +88,8 @@ class Step(NamedTuple):
     next_state: State
 
     def __str__(self) -> str:
-        arguments = ", ".join(map(_short, self.args))
-        reply_text = "" if self.reply is None else f" -> {_short(self.reply)}"
+        arguments = ", ".join(map(_shorten, self.args))
+        reply_text = "" if self.reply is None else f" -> {_shorten(self.reply)}"
         return (
             f"{self.who}: {self.name}({arguments}){reply_text}"
             if self.args or reply_text
@@ -97,9 +97,9 @@ class Step(NamedTuple):
         )
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if isinstance(value, tuple | frozenset) and not hasattr(value, "_fields"):
-        return f"[{', '.join(map(_short, sorted(value, key=str) if isinstance(value, frozenset) else value))}]"  # noqa: E501
+        return f"[{', '.join(map(_shorten, sorted(value, key=str) if isinstance(value, frozenset) else value))}]"  # noqa: E501
     return str(value)
 
 
@@ -155,7 +155,7 @@ class Protocol(ABC):
         """Which promise one step breaks."""
 
     @abstractmethod
-    def false(self, verdict: Any, world: Any, scenario: Scenario) -> str | None:
+    def refute(self, verdict: Any, world: Any, scenario: Scenario) -> str | None:
         """What is not so of a verdict, in the world in which it is given."""
 
     # ----------------------------------------------------------------------------------------------
@@ -200,9 +200,9 @@ class Protocol(ABC):
             yield Step("the world", event, (), None, state._replace(world=world))
 
     def _steps_of(self, state: State, index: int, process: Process) -> Iterator[Step]:
-        asks = self._asks(process)
+        asks = self._next_request(process)
         if isinstance(asks, Start):
-            yield from self._waits(state, index, process, asks)
+            yield from self._wait_steps(state, index, process, asks)
             return
         assert isinstance(asks, Ask)
         for reply, world in getattr(state.world, asks.name)(process.run, *asks.args):
@@ -214,11 +214,13 @@ class Protocol(ABC):
                 State(world, self._with_reply(state.processes, index, process, reply)),
             )
 
-    def _waits(self, state: State, index: int, process: Process, start: Start) -> Iterator[Step]:
+    def _wait_steps(
+        self, state: State, index: int, process: Process, start: Start
+    ) -> Iterator[Step]:
         names = [name for name, _, _ in start.children]
         process_by_name = {p.name: p for p in state.processes}
         if names[0] not in process_by_name:
-            born = tuple(self._begun(Process(*child)) for child in start.children)
+            born = tuple(self._begin(Process(*child)) for child in start.children)
             yield Step(
                 process.run,
                 "starts",
@@ -242,31 +244,31 @@ class Protocol(ABC):
     ) -> tuple[Process, ...]:
         return (
             *processes[:index],
-            self._begun(process._replace(replies=(*process.replies, reply))),
+            self._begin(process._replace(replies=(*process.replies, reply))),
             *processes[index + 1 :],
         )
 
-    def _begun(self, process: Process) -> Process:
+    def _begin(self, process: Process) -> Process:
         """The process itself, or what it is once its program has returned."""
-        asks = self._asks(process)
+        asks = self._next_request(process)
         return (
-            self._begun(asks)
+            self._begin(asks)
             if isinstance(asks, Process) and asks.program != OVER
             else asks
             if isinstance(asks, Process)
             else process
         )
 
-    def _asks(self, process: Process) -> Ask | Start | Process:
+    def _next_request(self, process: Process) -> Ask | Start | Process:
         """What a process asks next, or what it has become."""
         if process.program == OVER:
             return process
         request = self._next.get(process)
         if request is None:
-            request = self._next[process] = self._replayed(process)
+            request = self._next[process] = self._replay_requests(process)
         return request
 
-    def _replayed(self, process: Process) -> Ask | Start | Process:
+    def _replay_requests(self, process: Process) -> Ask | Start | Process:
         program: Program = getattr(self, process.program)(process.run, *process.args)
         try:
             asks = next(program)
@@ -282,7 +284,7 @@ class Protocol(ABC):
 
     def first(self, scenario: Scenario) -> State:
         """Where a scenario begins."""
-        return State(scenario.world, tuple(self._begun(p) for p in scenario.processes))
+        return State(scenario.world, tuple(self._begin(p) for p in scenario.processes))
 
     def broken_by(self, old_state: State, step: Step, scenario: Scenario) -> str | None:
         """Which promise a step breaks, or the state that it leads to."""
@@ -298,7 +300,7 @@ class Protocol(ABC):
             (
                 false_verdict
                 for p in ended
-                if (false_verdict := self.false(p.args[0], step.next_state.world, scenario))
+                if (false_verdict := self.refute(p.args[0], step.next_state.world, scenario))
                 is not None
             ),
             None,
@@ -316,7 +318,7 @@ class Protocol(ABC):
         What was under way may still arrive behind them.
         """
         for number, args in enumerate(scenario.required_runs):
-            state = State(world, (self._begun(Process(f"R{number}", "run", args)),))
+            state = State(world, (self._begin(Process(f"R{number}", "run", args)),))
             for _ in range(200):
                 usual = self._usual(state)
                 if usual is None:
@@ -328,7 +330,7 @@ class Protocol(ABC):
                 return f"a run of {args} without faults ends with {verdict or 'waiting for ever'}"
             if (
                 violation := self.find_violation(state.world)
-                or self.false(verdict, state.world, scenario)
+                or self.refute(verdict, state.world, scenario)
             ) is not None:
                 return f"after a run of {args} without faults: {violation}"
             world = state.world

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 from tests.protocols.explore import Again, Ask, Process, Program, Scenario, Start
-from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begun, judge, newest
+from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begin_world, judge, newest
 
 TABLE = "table"
 """The id that receipts are written under."""
@@ -284,7 +284,9 @@ class FencedIds(SinkProtocol):
     def __init__(self) -> None:
         super().__init__()
         letters = frozenset({(0, "A"), (0, "B"), (1, "B")})
-        ready = begun(BrokerWorld, Broker(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters)
+        ready = begin_world(
+            BrokerWorld, Broker(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters
+        )
         a, b, c, z = (
             Receipt(*fields, ())
             for fields in (
@@ -403,13 +405,13 @@ class FencedIds(SinkProtocol):
         log = yield Ask(self.reads, (receipt.window,))
         if log is None:
             return self.retry_receive(receipt, tries)
-        held = self.judge_receipt(receipt, receipts_in(log))
-        if held is not None:
-            return held
-        sent = yield from self.transaction(TABLE, epoch, Published(receipt, None))
-        if sent in self.settled_by_a_fence and tries > 1:
+        verdict = self.judge_receipt(receipt, receipts_in(log))
+        if verdict is not None:
+            return verdict
+        reply = yield from self.transaction(TABLE, epoch, Published(receipt, None))
+        if reply in self.settled_by_a_fence and tries > 1:
             return Again("receive", (receipt, tries - 1))
-        return ("Done", receipt) if sent == "ok" else self.retry_receive(receipt, tries)
+        return ("Done", receipt) if reply == "ok" else self.retry_receive(receipt, tries)
 
     def retry_receive(self, receipt: Receipt, tries: int) -> Hashable:
         """Messages were not delivered, or something open isn't waited for any longer: from the

@@ -10,7 +10,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tests.protocols.explore import Again, Ask, Process, Program, Scenario
-from tests.protocols.world import TRIES, File, Receipt, SinkProtocol, World, begun, judge, newest
+from tests.protocols.world import (
+    TRIES,
+    File,
+    Receipt,
+    SinkProtocol,
+    World,
+    begin_world,
+    judge,
+    newest,
+)
 
 
 class Entry(NamedTuple):
@@ -134,10 +143,12 @@ FIRST = Receipt(0, 0, "Z", 0, 2, (File("Z", 0, 2, 2), File("Z", 1, 2, 2)))
 
 def scenarios(kind: type[World]) -> dict[str, Scenario]:
     """What is explored."""
-    empty = begun(kind, Log())
+    empty = begin_world(kind, Log())
     world_state = {"boundaries": ((0, 0), (1, 2)), "letters": frozenset({(0, "Z")})}
-    first = begun(kind, Log((Entry(FIRST),)), **world_state)
-    swept = begun(kind, Log((Entry(FIRST),), frozenset({*FIRST.files, GARBAGE})), **world_state)
+    first = begin_world(kind, Log((Entry(FIRST),)), **world_state)
+    swept = begin_world(
+        kind, Log((Entry(FIRST),), frozenset({*FIRST.files, GARBAGE})), **world_state
+    )
     replays = (Process("A", "run", (0, 2)), Process("B", "run", (0, 1)))
     return {
         "one window twice": Scenario(
@@ -184,13 +195,13 @@ class NumberedLog(SinkProtocol):
         if not (yield Ask("intact", (receipt.files,))) or snapshot.given_up & {*receipt.files}:
             return ("Refused", "given up")
         reply = yield self.write(snapshot, receipt)
-        return self.answered(receipt, reply, tries)
+        return self.handle_reply(receipt, reply, tries)
 
     def write(self, snapshot: Seen, receipt: Receipt) -> Ask:
         """The one atomic operation."""
         return Ask("put", (snapshot.version + 1, self.entry(snapshot, receipt)))
 
-    def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
+    def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """What follows from an answer."""
         if reply == "ok":
             return ("Done", receipt)
@@ -269,18 +280,18 @@ class DefaultRetries(NumberedLog):
     looks at nothing.
     """
 
-    def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
+    def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Goes on without a look."""
         return (
             Again("retry", (receipt,))
             if reply == "taken"
-            else super().answered(receipt, reply, tries)
+            else super().handle_reply(receipt, reply, tries)
         )
 
     def retry(self, me: str, receipt: Receipt) -> Program:
         """The library's."""
         reply = yield Ask("put_anywhere", (Entry(receipt),))
-        return self.answered(receipt, reply, 1)
+        return self.handle_reply(receipt, reply, 1)
 
 
 class GenerationInTheId(NumberedLog):
@@ -300,7 +311,7 @@ class GenerationInTheId(NumberedLog):
         if own_receipt is not None:
             return ("AlreadyDone", own_receipt)
         reply = yield Ask("put_anywhere", (self.entry(snapshot, receipt),))
-        return self.answered(receipt, reply, tries)
+        return self.handle_reply(receipt, reply, tries)
 
 
 class LookOnce(NumberedLog):
@@ -308,29 +319,29 @@ class LookOnce(NumberedLog):
     without a look.
     """
 
-    def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
+    def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Doesn't ask whether it arrived."""
         return (
             Again("put_second", (receipt,))
             if reply == "unknown" and tries > 1
-            else super().answered(receipt, reply, tries)
+            else super().handle_reply(receipt, reply, tries)
         )
 
     def put_second(self, me: str, receipt: Receipt) -> Program:
         """The second time."""
         reply = yield Ask("put_anywhere", (Entry(receipt),))
-        return self.answered(receipt, reply, 1)
+        return self.handle_reply(receipt, reply, 1)
 
 
 class DeleteOnUnknown(NumberedLog):
     """What was not answered counts as failed, and is cleaned up."""
 
-    def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
+    def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Removes the files that the commit may have named."""
         return (
             Again("clean", (receipt,))
             if reply == "unknown"
-            else super().answered(receipt, reply, tries)
+            else super().handle_reply(receipt, reply, tries)
         )
 
     def clean(self, me: str, receipt: Receipt) -> Program:
@@ -357,12 +368,12 @@ class LettersLast(NumberedLog):
         return Again("commit", (receipt, tries))
         yield
 
-    def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
+    def handle_reply(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Then the letters."""
         return (
             Again("letters", (receipt,))
             if reply == "ok"
-            else super().answered(receipt, reply, tries)
+            else super().handle_reply(receipt, reply, tries)
         )
 
     def letters(self, me: str, receipt: Receipt) -> Program:

@@ -72,7 +72,7 @@ class MarkerInTheSummary(Catalog):
             return ("Refused", judgment)
         if judgment is not None:
             return ("AlreadyDone", judgment)
-        return self.answered(receipt, (yield self.write(snapshot, receipt)), tries)
+        return self.handle_reply(receipt, (yield self.write(snapshot, receipt)), tries)
 
 
 class CatalogRetries(DefaultRetries, Catalog):

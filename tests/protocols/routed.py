@@ -18,7 +18,7 @@ from tests.protocols.world import (
     Receipt,
     SinkProtocol,
     World,
-    begun,
+    begin_world,
     judge,
     newest,
     pairs_of_runs,
@@ -91,8 +91,8 @@ class Routed(SinkProtocol):
 
     def __init__(self) -> None:
         super().__init__()
-        empty = begun(TablesWorld, Tables())
-        filled_world = begun(
+        empty = begin_world(TablesWorld, Tables())
+        filled_world = begin_world(
             TablesWorld,
             Tables((FIRST,), (FIRST,), (FIRST,)),
             boundaries=((0, 0), (1, 2)),

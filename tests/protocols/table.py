@@ -112,7 +112,7 @@ TWINS: dict[str, dict[str, Twin]] = {
 }
 
 
-def crowded(scenario: Scenario) -> Scenario:
+def crowd(scenario: Scenario) -> Scenario:
     """The scenario with a third run, of what is wanted in the end: too many states to
     be explored whole.
     """

@@ -12,7 +12,7 @@ import pytest
 from tests.protocols import __main__ as command
 from tests.protocols.explore import explore, replay, wander
 from tests.protocols.fenced import FencedIds
-from tests.protocols.table import PROTOCOLS, TWINS, crowded
+from tests.protocols.table import PROTOCOLS, TWINS, crowd
 
 EVERY = [
     (name, scenario) for name, protocol in PROTOCOLS.items() for scenario in protocol().scenarios
@@ -45,7 +45,7 @@ def test_ways_by_chance_keep_the_promises(
 ) -> None:
     """Three runs, in orders by chance: the same promises."""
     protocol = PROTOCOLS[name]()
-    wide = crowded(protocol.scenarios[scenario])
+    wide = crowd(protocol.scenarios[scenario])
     for seed in (dice.randrange(2**32) for _ in range(SEEDS)):
         explored = wander(protocol, wide, seed)
         steps = explored.broken and replay(protocol, wide, explored.broken.choices)
@@ -118,5 +118,5 @@ def test_a_broken_promise_is_shown_and_had_again(
 def test_ways_by_chance_find_a_twin() -> None:
     """Random ways aren't blind: a twin is caught within a thousand."""
     protocol = TWINS["delta"]["path-write"].protocol_type()
-    wide = crowded(protocol.scenarios["one window twice"])
+    wide = crowd(protocol.scenarios["one window twice"])
     assert any(wander(protocol, wide, seed).broken for seed in range(1_000))

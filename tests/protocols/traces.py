@@ -104,7 +104,7 @@ class Recorder:
         return events
 
 
-def refused(model: Model, scenario: str | Scenario, trace: list[Event]) -> list[Event]:
+def refused_events(model: Model, scenario: str | Scenario, trace: list[Event]) -> list[Event]:
     """What of a trace the model can't follow, from the first such event on."""
     return accepts(
         model, model.scenarios[scenario] if isinstance(scenario, str) else scenario, trace, _fits

@@ -19,7 +19,7 @@ from tests.protocols.world import (
     Receipt,
     SinkProtocol,
     World,
-    begun,
+    begin_world,
     judge,
     pairs_of_runs,
 )
@@ -186,8 +186,8 @@ class Transaction(SinkProtocol):
 
     def __init__(self) -> None:
         super().__init__()
-        empty = begun(ServerWorld, Server())
-        filled_world = begun(
+        empty = begin_world(ServerWorld, Server())
+        filled_world = begin_world(
             ServerWorld,
             Server((Inserted(FIRST, cut=False, removes=frozenset()),)),
             boundaries=((0, 0), (1, 2)),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.protocols.explore import Ask, Process, Program, Scenario, Start
 from tests.protocols.fenced import Published
-from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begun, judge, newest
+from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begin_world, judge, newest
 
 
 class Topics(NamedTuple):
@@ -105,7 +105,9 @@ class Unfenced(SinkProtocol):
     def __init__(self) -> None:
         super().__init__()
         letters = frozenset({(0, "A"), (0, "B"), (1, "B")})
-        ready = begun(self.kind, Topics(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters)
+        ready = begin_world(
+            self.kind, Topics(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters
+        )
         a, b, c = (
             Receipt(*fields, ())
             for fields in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4))

@@ -32,7 +32,10 @@ class File(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What a run would commit. `replayed_attempt`: the attempt that a dead-letter replay stands on."""
+    """What a run would commit.
+
+    `replayed_attempt`: the attempt that a dead-letter replay stands on.
+    """
 
     window: int
     generation: int
@@ -171,7 +174,7 @@ def _whose(request: tuple[Any, ...]) -> str:
     return " ".join(map(str, request))
 
 
-def begun(kind: type[World], store: Any, **more: Any) -> World:
+def begin_world(kind: type[World], store: Any, **more: Any) -> World:
     """A world in which nothing has happened yet."""
     return kind(
         **(
@@ -313,8 +316,8 @@ class SinkProtocol(Protocol):
             yield f"INV-2: a generation of window {window_receipts[0].window} has two receipts"
         if next_receipt is not None and next_receipt.start != window_receipts[0].stop:
             yield (
-                f"INV-5: window {window_receipts[0].window} stops at {window_receipts[0].stop}, the next one starts at"
-                f" {next_receipt.start}"
+                f"INV-5: window {window_receipts[0].window} stops at {window_receipts[0].stop}, the"
+                f" next one starts at {next_receipt.start}"
             )
 
     def _letters(
@@ -341,7 +344,7 @@ class SinkProtocol(Protocol):
                 return f"INV-4: the receipt of {r} is gone"
         return None
 
-    def false(self, verdict: Any, world: World, scenario: Scenario) -> str | None:
+    def refute(self, verdict: Any, world: World, scenario: Scenario) -> str | None:
         """Who says Done has committed; who says that it was done already names what is
         there; nobody is refused without a reason.
         """

@@ -18,8 +18,8 @@ from tests.sinks.keyed_logs import (
     Change,
     Keyed,
     Log,
-    divided,
-    joined,
+    divide_log,
+    join_logs,
     last_changes,
     random_log,
 )
@@ -64,7 +64,7 @@ def replay(
     return {**log, number: messages}
 
 
-def one_log(
+def run_random_log(
     dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch, unavailable_share: float
 ) -> str:
     """What is wrong with the table after a random run.
@@ -72,7 +72,7 @@ def one_log(
     `unavailable_share`: how many rows leave a column alone.
     """
     deletes, windows = not table.versioned, dice.randint(1, 5)
-    dead, log = divided(
+    dead, log = divide_log(
         dice,
         random_log(dice, windows, deletes=deletes, unavailable_share=unavailable_share),
         dice.choice([0, 0.3]),
@@ -108,21 +108,21 @@ def one_log(
             number_again = dice.choice(sorted(table.generations))
             accepted, dead[number_again] = (
                 part[number_again]
-                for part in divided(dice, {number_again: dead[number_again]}, 0.6)
+                for part in divide_log(dice, {number_again: dead[number_again]}, 0.6)
             )
             old_generation = table.generations[number_again]
             to_the_end(
                 partial(table.replay_dead_letters, log, {number_again: accepted}, number_again)
             )
             log = (
-                joined(log, {number_again: accepted}, number_again)
+                join_logs(log, {number_again: accepted}, number_again)
                 if table.generations[number_again] > old_generation
                 else log
             )
     return table.wrong()
 
 
-def replayed_between(table: Keyed) -> None:
+def replay_between(table: Keyed) -> None:
     """A window whose refused messages lie before and behind those that it took, with a
     later window that tells of one of the keys.
     """
@@ -199,7 +199,7 @@ class KeyedTableContract:
             seed = dice.randrange(2**32)
             table = self.table(kind, NARROW)
             unavailable_share = 0 if table.versioned else seed % 2 * 0.4
-            mistakes = one_log(random.Random(seed), table, monkeypatch, unavailable_share)
+            mistakes = run_random_log(random.Random(seed), table, monkeypatch, unavailable_share)
             assert not mistakes, f"part {part}, seed {seed}: {mistakes}"
 
     @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
@@ -305,7 +305,7 @@ class KeyedTableContract:
         goes; and older windows are told of the tombstones.
         """
         table = self.table(kind)
-        replayed_between(table)
+        replay_between(table)
         assert {key: row.amount for key, row in table.held().items() if row.amount is not None} == {
             A: 2,
             D: 5,

@@ -95,12 +95,12 @@ ALONE = -1
 """Stands for the tag of a row by itself, whose window says nothing of it."""
 
 
-def placed(log: Log, number: int) -> list[tuple[Change, int, int]]:
+def place_changes(log: Log, number: int) -> list[tuple[Change, int, int]]:
     """All changes of a window in their order, each with its partition and offset."""
     return [
         (change, partition, number * PER_WINDOW + index)
-        for partition, of in enumerate(log[number])
-        for index, message in enumerate(of)
+        for partition, message_lists in enumerate(log[number])
+        for index, message in enumerate(message_lists)
         for change in message
     ]
 
@@ -108,7 +108,7 @@ def placed(log: Log, number: int) -> list[tuple[Change, int, int]]:
 def last_changes(log: Log, number: int, versioned: bool) -> dict[Key, Row]:
     """What a window by itself says of each of its keys."""
     row_by_key: dict[Key, Row] = {}
-    for change, partition, offset in placed(log, number):
+    for change, partition, offset in place_changes(log, number):
         tag = (
             change.amount
             if not change.alone
@@ -157,7 +157,7 @@ def last_words(
     return {key: row for key, row in committed[number].items() if key not in later}
 
 
-def unknown(
+def count_unknown(
     committed: Mapping[int, dict[Key, Row]], number: int, new: Mapping[Key, Row], versioned: bool
 ) -> int:
     """Of how many keys a replacement of a window leaves open what they were before it."""
@@ -208,7 +208,7 @@ def random_log(
     }
 
 
-def joined(log: Log, more: Log, number: int) -> Log:
+def join_logs(log: Log, more: Log, number: int) -> Log:
     """The log with more messages in one window, in places where it has none."""
     return {
         **log,
@@ -219,7 +219,7 @@ def joined(log: Log, more: Log, number: int) -> Log:
     }
 
 
-def divided(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
+def divide_log(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
     """Messages of one share, and all others, each in its place."""
     parts: tuple[Log, Log] = ({}, {})
     for number, partitions in log.items():
@@ -295,10 +295,10 @@ class Keyed:
         generation = (
             self.generations.get(number, -1) + 1 if replace and number in self.generations else 0
         )
-        made, staged = self.staged(log, number, generation)
+        window_receipt, staged = self.staged(log, number, generation)
         is_repeated = number in self.generations and not generation
-        open_keys = unknown(self.committed, number, new, self.versioned) if generation else 0
-        self._commit(made, staged, new, open_keys, is_repeated=is_repeated)
+        open_keys = count_unknown(self.committed, number, new, self.versioned) if generation else 0
+        self._commit(window_receipt, staged, new, open_keys, is_repeated=is_repeated)
 
     def replay_dead_letters(self, log: Log, accepted: Log, number: int) -> None:
         """The same of a dead-letter replay of a committed window: `accepted` messages join those of
@@ -309,22 +309,22 @@ class Keyed:
             [[] if a else b for a, b in zip(*both, strict=True)]
             for both in zip(log[number], accepted[number], strict=True)
         ]
-        made, staged = self.staged({number: free}, number, generation)
+        window_receipt, staged = self.staged({number: free}, number, generation)
         replayed_attempt = self.sink.look(window(number)).receipt.attempt
-        made = msgspec.structs.replace(
-            made, dead_replay=DeadReplay(replayed_attempt, replayed_attempt, 1)
+        window_receipt = msgspec.structs.replace(
+            window_receipt, dead_replay=DeadReplay(replayed_attempt, replayed_attempt, 1)
         )
         self._commit(
-            made,
+            window_receipt,
             staged,
-            last_changes(joined(log, accepted, number), number, self.versioned),
+            last_changes(join_logs(log, accepted, number), number, self.versioned),
             0,
             is_repeated=False,
         )
 
     def _commit(
         self,
-        made: Receipt,
+        window_receipt: Receipt,
         staged: list[Staged],
         new: dict[Key, Row],
         open_keys: int,
@@ -332,12 +332,12 @@ class Keyed:
         is_repeated: bool,
     ) -> None:
         number, generation = (
-            next(n for n in range(100) if window(n) == made.window),
-            made.generation,
+            next(n for n in range(100) if window(n) == window_receipt.window),
+            window_receipt.generation,
         )
         refused = ""
         try:
-            outcome = self.sink.commit(made, staged)
+            outcome = self.sink.commit(window_receipt, staged)
         except DamagedError:
             raise
         except RefusedError as error:
@@ -345,7 +345,8 @@ class Keyed:
         finally:
             committed_window = self.made().look(window(number))
             arrived = (
-                committed_window is not None and committed_window.receipt.attempt == made.attempt
+                committed_window is not None
+                and committed_window.receipt.attempt == window_receipt.attempt
             )
             if arrived:
                 self.committed[number], self.generations[number] = new, generation

@@ -51,7 +51,7 @@ def stage(
         assert unmerged(fresh) == []
 
 
-def in_short(parameters: Sequence[str], *kept_parameters: str) -> list[object]:
+def short_parameters(parameters: Sequence[str], *kept_parameters: str) -> list[object]:
     """Parameters, of which `make test` takes these."""
     return [
         value if value in kept_parameters else pytest.param(value, marks=pytest.mark.long)
@@ -75,8 +75,8 @@ def holds(stage: Stage, number: int, first: str | None = None) -> None:
         assert fresh.look(window(number)).receipt.attempt == first
 
 
-@pytest.mark.parametrize("point", in_short(POINTS, "commit.before", "commit.after"))
-@pytest.mark.parametrize("death", in_short(("kill", "raise"), "kill"))
+@pytest.mark.parametrize("point", short_parameters(POINTS, "commit.before", "commit.after"))
+@pytest.mark.parametrize("death", short_parameters(("kill", "raise"), "kill"))
 def test_dead_at_a_point(stage: Stage, point: CrashPoint, death: str) -> None:
     """Killed, or failed: another attempt finds the commit exactly if it had been sent,
     and every message is there once.
@@ -100,7 +100,7 @@ def test_dead_at_a_point_of_its_own(stage: Stage) -> None:
         holds(stage, job.window, "retry")
 
 
-@pytest.mark.parametrize("point", in_short(POINTS, "commit.before"))
+@pytest.mark.parametrize("point", short_parameters(POINTS, "commit.before"))
 def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
     """Stopped at a point, it wakes when its retry has finished: it reports the retry's
     receipt, and writes nothing.

@@ -26,7 +26,7 @@ ATTRIBUTES = {
 }
 
 
-def refused(sink: object) -> str:
+def refusal_of(sink: object) -> str:
     """What is said of a section."""
     with pytest.raises(SpecError) as caught:
         parse_spec({**ATTRIBUTES, "sink": sink}, Path("/tmp"))
@@ -47,7 +47,7 @@ def test_an_unknown_kind_is_refused_with_those_there_are(name: object) -> None:
     that is meant, or else with all of them.
     """
     hint = "did you mean delta?" if "elta" in str(name) else f"known are {', '.join(KINDS)}"
-    assert f"sink.kind: there is no such kind here; {hint}" in refused(
+    assert f"sink.kind: there is no such kind here; {hint}" in refusal_of(
         {"kind": name, "path": "lake"}
     )
 
@@ -68,16 +68,16 @@ def test_options_belong_to_their_kind() -> None:
         ).sink_path()
         == "/tmp/x#y"
     )
-    message = refused({"kind": "sqlite", "path": "x", "evolve": "none"})
+    message = refusal_of({"kind": "sqlite", "path": "x", "evolve": "none"})
     assert "sink.evolve: unknown key; known are kind, path, table" in message
     assert "sink.table: is missing" in message
-    assert "sink.paht: unknown key; did you mean path?" in refused({"paht": "x"})
-    assert "sink: must be a mapping" in refused("lake")
+    assert "sink.paht: unknown key; did you mean path?" in refusal_of({"paht": "x"})
+    assert "sink: must be a mapping" in refusal_of("lake")
 
 
 def test_a_secret_in_a_path_is_not_repeated() -> None:
     """A table's place is kept for ever: a password in it is refused, and not shown."""
-    message = refused({"path": "s3://user:hunter2@bucket/t"})
+    message = refusal_of({"path": "s3://user:hunter2@bucket/t"})
     assert "sink.path: must not hold a user or a password" in message
     assert "hunter2" not in message
 

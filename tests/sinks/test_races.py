@@ -64,7 +64,9 @@ class Course:
             self.world.reopen(early),
             dict[TopicPartition, dict[int, object]](),
         )
-        for split in (split for made in self.reported for split in made.plan.splits):
+        for split in (
+            split for window_receipt in self.reported for split in window_receipt.plan.splits
+        ):
             offsets = range(split.start, split.stop)
             rows_by_partition.setdefault(split.tp, {}).update(
                 {o: identity(split.tp, o) for o in offsets}
@@ -75,11 +77,11 @@ class Course:
         except WindrowError as error:
             return Report(receipts=(str(error),))
 
-    def commit(self, sink: Any, made: Receipt, staged: Sequence[Staged]) -> None:
-        if isinstance(sink.commit(made, staged), Done | AlreadyDone):
-            self.reported.append(made)
+    def commit(self, sink: Any, window_receipt: Receipt, staged: Sequence[Staged]) -> None:
+        if isinstance(sink.commit(window_receipt, staged), Done | AlreadyDone):
+            self.reported.append(window_receipt)
 
-    def late(self, sink: Any, made: Any, staged: Any, turn: Callable[[], object]) -> None:
+    def late(self, sink: Any, window_receipt: Any, staged: Any, turn: Callable[[], object]) -> None:
         """The commit of the late run, which is overtaken between its look and its put."""
         if self.breaks is None:
             self.world.overtaken(sink, turn)
@@ -87,7 +89,7 @@ class Course:
             self.breaks(sink)
             in_between(sink, turn)
         with suppress(WindrowError if self.breaks is None else Exception):
-            self.commit(sink, made, staged)
+            self.commit(sink, window_receipt, staged)
 
 
 def _meet(numbers: tuple[int, int], generation: int, course: Course, early: Any, late: Any) -> None:

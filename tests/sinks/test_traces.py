@@ -16,7 +16,7 @@ import pytest
 
 from tests.protocols.numbered import Manifests, NumberedLog
 from tests.protocols.pointer import Catalog
-from tests.protocols.traces import Recorder, refused
+from tests.protocols.traces import Recorder, refused_events
 from tests.sinks.delta.twins import lets_delta_rs_retry
 from tests.sinks.files.twins import overwrites, takes_the_next_free_number
 from tests.sinks.iceberg.twins import lets_pyiceberg_retry
@@ -24,10 +24,10 @@ from tests.sinks.traced import (
     Make,
     Recorded,
     SharedTraces,
-    commits,
-    follows,
-    killed,
-    recorded,
+    commit_window,
+    follow_trace,
+    is_killed,
+    record_sink,
     recorder,
     steps,
 )
@@ -64,7 +64,7 @@ class RecordedTable(Recorded):
     window = ""
     loses: bool | None = None
 
-    def listened_to(self, recorder: Recorder, who: str) -> Any:
+    def listen(self, recorder: Recorder, who: str) -> Any:
         on_put(self, self._record_put)
         store: Any = self.store  # type: ignore[attr-defined]
         writing = store.writing
@@ -82,7 +82,7 @@ class RecordedTable(Recorded):
                 yield state
 
         store.writing = looks
-        return super().listened_to(recorder, who)
+        return super().listen(recorder, who)
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         self.window = receipt.window.key
@@ -98,9 +98,9 @@ class RecordedTable(Recorded):
         return put_answer
 
 
-def opened(kind: str, location: str, recorder: Recorder, who: str) -> Any:
+def open_recorded(kind: str, location: str, recorder: Recorder, who: str) -> Any:
     """A run's sink, recorded."""
-    return recorded(world_of(kind).sink_at(location), recorder, who, RecordedTable)
+    return record_sink(world_of(kind).sink_at(location), recorder, who, RecordedTable)
 
 
 @pytest.fixture
@@ -108,12 +108,12 @@ def make(kind: str, tmp_path: Path, recorder: Recorder) -> Make:
     """Runs' sinks on one prepared table."""
     location = world_of(kind).place(tmp_path / "table", None)
     world_of(kind).sink_at(location).prepare()
-    return partial(opened, kind, location, recorder)
+    return partial(open_recorded, kind, location, recorder)
 
 
 def _killed_at(make: Make, point: CrashPoint) -> None:
     os.environ["WINDROW_CRASH"] = f"{point}:kill"
-    commits(make("A"))
+    commit_window(make("A"))
 
 
 class NumberedTraces(SharedTraces):
@@ -128,9 +128,9 @@ class NumberedTraces(SharedTraces):
     def test_a_race_is_followed(self, make: Make, recorder: Recorder) -> None:
         """A looks; B runs from beginning to end; A's put is taken, and it looks again."""
         waiting = make("A")
-        in_between(waiting, partial(commits, make("B")))
-        assert isinstance(commits(waiting), AlreadyDone)
-        assert steps(follows(self.model(), recorder)) == [
+        in_between(waiting, partial(commit_window, make("B")))
+        assert isinstance(commit_window(waiting), AlreadyDone)
+        assert steps(follow_trace(self.model(), recorder)) == [
             ("A", "keep_letters", "ok"),
             ("A", "look", None),
             ("B", "keep_letters", "ok"),
@@ -145,8 +145,8 @@ class NumberedTraces(SharedTraces):
         """Whether the put arrived or not, the sink looks, and puts only what isn't there."""
         losing = make("A")
         losing.loses = arrives
-        assert isinstance(commits(losing), Done)
-        trace = follows(self.model(), recorder)
+        assert isinstance(commit_window(losing), Done)
+        trace = follow_trace(self.model(), recorder)
         assert [e.reply for e in trace if e.name == "put"] == (
             ["unknown"] if arrives else ["unknown", "ok"]
         )
@@ -154,15 +154,17 @@ class NumberedTraces(SharedTraces):
     @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
     def test_a_kill_is_followed(self, make: Make, recorder: Recorder, point: CrashPoint) -> None:
         """A is killed right before or behind its put; B finds what A left."""
-        assert killed(_killed_at, make, point)
-        assert isinstance(commits(make("B")), AlreadyDone if point == "commit.after" else Done)
-        follows(self.model(), recorder)
+        assert is_killed(_killed_at, make, point)
+        assert isinstance(
+            commit_window(make("B")), AlreadyDone if point == "commit.after" else Done
+        )
+        follow_trace(self.model(), recorder)
 
     def test_a_trace_without_a_look_is_not_followed(self, make: Make, recorder: Recorder) -> None:
         """A put that nothing was looked at before is no step of the model's."""
-        commits(make("A"))
+        commit_window(make("A"))
         trace = [e for e in recorder.trace() if e.name != "look"]
-        assert [e.name for e in refused(self.model(), "one window twice", trace)] == ["put"]
+        assert [e.name for e in refused_events(self.model(), "one window twice", trace)] == ["put"]
 
 
 @once
@@ -214,8 +216,8 @@ def test_a_twin_is_not_followed(
     """
     waiting = make("A")
     twin(waiting)
-    in_between(waiting, partial(commits, make("B"), window=int(kind == "delta-keyed")))
-    commits(waiting)
+    in_between(waiting, partial(commit_window, make("B"), window=int(kind == "delta-keyed")))
+    commit_window(waiting)
     model = {"files": Manifests, "iceberg": Catalog}.get(kind, NumberedLog)
-    first, *_ = refused(model(), "one window twice", recorder.trace())
+    first, *_ = refused_events(model(), "one window twice", recorder.trace())
     assert (first.who, first.name, first.target, first.reply) == ("A", "put", version, "ok")

@@ -101,7 +101,7 @@ class Evolving:
         sink.prepare()
         return sink
 
-    def staged(
+    def stage_window(
         self, sink: AnySink, number: int, generation: int = 0
     ) -> tuple[Receipt, list[Staged]]:
         """What the tasks bring of a window."""
@@ -124,7 +124,7 @@ class Evolving:
         staged: tuple[Receipt, list[Staged]] | None = None,
     ) -> None:
         """Commit a window, which makes it visible."""
-        receipt, files = staged or self.staged(sink, number, generation)
+        receipt, files = staged or self.stage_window(sink, number, generation)
         outcome = sink.commit(receipt, files)
         assert isinstance(outcome, Done), outcome
         self.note(sink, number)

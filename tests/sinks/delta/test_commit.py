@@ -55,9 +55,9 @@ def sink(tmp_path: Path) -> DeltaBoth:
 
 def commit(sink: DeltaBoth, number: int, generation: int = 0) -> None:
     """A window, with its dead letters."""
-    made, staged = staged_receipt(sink, number, generation, f"a{generation}")
-    sink.commit_dead(made.plan, made.attempt, staged)
-    assert isinstance(sink.commit(made, staged), Done)
+    window_receipt, staged = staged_receipt(sink, number, generation, f"a{generation}")
+    sink.commit_dead(window_receipt.plan, window_receipt.attempt, staged)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
 
 
 def holds(uri: str, numbers: range) -> None:
@@ -128,8 +128,8 @@ def test_a_commit_that_arrived_unanswered_is_found(
 ) -> None:
     """Whatever the error says, a commit that is in the table is done, and not sent twice."""
     wire = Wire(monkeypatch, lands_unanswered(error))
-    made, staged = staged_receipt(sink, 0)
-    outcome = sink.commit(made, staged)
+    window_receipt, staged = staged_receipt(sink, 0)
+    outcome = sink.commit(window_receipt, staged)
     assert isinstance(outcome, Done)
     assert outcome.committed == sink.look(window(0))
     assert wire.write_count == 1
@@ -151,14 +151,14 @@ def test_a_dead_letter_commit_unanswered(sink: DeltaBoth, monkeypatch: pytest.Mo
     """Dead letters that arrived unanswered are not sent twice; ones that can't be told
     are an unknown outcome.
     """
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     wire = Wire(monkeypatch, lands_unanswered(OSError("reset")))
-    sink.commit_dead(made.plan, "a1", staged)
+    sink.commit_dead(window_receipt.plan, "a1", staged)
     assert wire.write_count == 1
     assert sum(p.num_rows for p in delta_pieces(f"{sink.uri}_dead")) == 2
     Wire(monkeypatch, *[fails(OSError("no route"))] * 3)
     with pytest.raises(OutcomeUnknownError, match="no route"):
-        sink.commit_dead(made.plan, "a2", staged)
+        sink.commit_dead(window_receipt.plan, "a2", staged)
 
 
 def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
@@ -212,10 +212,10 @@ def test_what_comes_between_look_and_put(sink: DeltaBoth, turn: Callable[[str], 
     """
     for number in (0, 1):
         commit(sink, number)
-    made, staged = staged_receipt(sink, 2)
-    sink.commit_dead(made.plan, "a1", staged)
+    window_receipt, staged = staged_receipt(sink, 2)
+    sink.commit_dead(window_receipt.plan, "a1", staged)
     in_between(sink, lambda: turn(sink.uri))
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     receipts = [c.receipt for c in DeltaBoth(sink.uri, ROWS).receipts()]
     report = check(produced(range(len(receipts))), delta_pieces(sink.uri), [], [], content="id")
     assert len(receipts) == (6 if turn is clean_log_up_to else 3)
@@ -226,9 +226,9 @@ def race(uri: str, name: str, windows: range, done_counts: Any) -> None:
     """In a process of its own: commit them all, one after the other."""
     sink, done = DeltaBoth(uri, ROWS), 0
     for number in windows:
-        made, staged = staged_receipt(sink, number, 0, name)
-        sink.commit_dead(made.plan, name, staged)
-        done += isinstance(sink.commit(made, staged), Done)
+        window_receipt, staged = staged_receipt(sink, number, 0, name)
+        sink.commit_dead(window_receipt.plan, name, staged)
+        done += isinstance(sink.commit(window_receipt, staged), Done)
     done_counts.put(done)
 
 
@@ -363,8 +363,8 @@ def test_nothing_is_written_without_its_pages(sink: DeltaBoth, harm: str) -> Non
     for page in pages:
         page.unlink() if harm == "gone" else page.write_bytes(page.read_bytes()[:-3] + b"abc")
     fresh = DeltaBoth(sink.uri, ROWS)
-    made, staged = staged_receipt(fresh, 3)
-    for ask in (lambda: fresh.look(window(0)), lambda: fresh.commit(made, staged)):
+    window_receipt, staged = staged_receipt(fresh, 3)
+    for ask in (lambda: fresh.look(window(0)), lambda: fresh.commit(window_receipt, staged)):
         with pytest.raises(DamagedError, match="--restore-receipts"):
             ask()
 

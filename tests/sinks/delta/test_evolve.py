@@ -33,7 +33,7 @@ WIDE = schema_of(n=pa.int64(), x=pa.float64())
 CHANGES: list[tuple[pa.Schema, Evolve]] = [(MORE, "add_columns"), (WIDE, "widen")]
 
 
-def begun(folder: Path, *, keyed: bool) -> Evolving:
+def begin_table(folder: Path, *, keyed: bool) -> Evolving:
     """A table with two windows of the narrow schema."""
     table = Evolving(str(folder / "orders"), keyed)
     sink = table.sink(NARROW)
@@ -45,13 +45,13 @@ def begun(folder: Path, *, keyed: bool) -> Evolving:
 @pytest.fixture(params=["append", "keyed"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Evolving:
     """Of each kind."""
-    return begun(tmp_path, keyed=request.param == "keyed")
+    return begin_table(tmp_path, keyed=request.param == "keyed")
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Evolving:
     """One whose rows are appended; of the other kind, files are merged for each state anew."""
-    return begun(tmp_path, keyed=False)
+    return begin_table(tmp_path, keyed=False)
 
 
 changes = pytest.mark.parametrize(("schema", "evolve"), CHANGES, ids=["add", "widen"])
@@ -123,7 +123,7 @@ def test_a_crash(
     assert table.columns() == (schema if arrived else NARROW)
     retry_sink = table.sink(schema, evolve)
     assert isinstance(
-        retry_sink.commit(*table.staged(retry_sink, 2)), AlreadyDone if arrived else Done
+        retry_sink.commit(*table.stage_window(retry_sink, 2)), AlreadyDone if arrived else Done
     )
     table.note(retry_sink, 2)
     assert table.find_mistakes() == []
@@ -149,7 +149,7 @@ def test_an_older_attempt_comes_later(table: Evolving, schema: pa.Schema, evolve
     Of a table with a primary key, rows that stay keep what the newer columns hold.
     """
     old = table.sink(NARROW, evolve)
-    staged = table.staged(old, 3)
+    staged = table.stage_window(old, 3)
     table.commit(table.sink(schema, evolve), 2)
     table.commit(old, 3, staged=staged)
     assert table.columns() == schema
@@ -183,7 +183,7 @@ def test_columns_are_added_and_made_wider_at_once(table: Evolving) -> None:
     """
     both = schema_of(n=pa.int64(), x=pa.float64(), note=pa.string(), at=pa.timestamp("us", "UTC"))
     old = table.sink(NARROW, "widen")
-    staged = table.staged(old, 3)
+    staged = table.stage_window(old, 3)
     table.commit(table.sink(both, "widen"), 2)
     table.commit(old, 3, staged=staged)
     assert table.columns() == both
@@ -288,7 +288,7 @@ def test_a_column_may_become_nullable(table: Evolving) -> None:
     ):
         second_table.sink(loose)
     old = second_table.sink(strict, "widen")
-    staged = second_table.staged(old, 5)
+    staged = second_table.stage_window(old, 5)
     second_table.commit(second_table.sink(loose, "widen"), 4)
     second_table.commit(old, 5, staged=staged)
     assert second_table.columns() == loose
@@ -328,7 +328,7 @@ def test_none_goes_on_where_nothing_differs(table: Evolving) -> None:
     """
     old = table.sink(NARROW, "none")
     table.commit(old, 2)
-    staged = table.staged(old, 4)
+    staged = table.stage_window(old, 4)
     table.commit(table.sink(MORE), 3)
     table.commit(old, 4, staged=staged)
     assert table.find_mistakes() == []
@@ -340,7 +340,7 @@ def test_a_narrow_attempt_that_may_not_widen(table: Evolving, evolve: Evolve) ->
     is refused with the difference.
     """
     old = table.sink(NARROW, evolve)
-    staged = table.staged(old, 3)
+    staged = table.stage_window(old, 3)
     table.commit(table.sink(WIDE, "widen"), 2)
     with pytest.raises(SchemaChangedError, match="n: long in the table, integer in the schema"):
         old.commit(*staged)
@@ -367,7 +367,7 @@ def test_the_table_becomes_wider_still_between_two_tries(
     table = Evolving(str(tmp_path / "t"), keyed=False)
     first, second, third = (schema_of(n=kind) for kind in (pa.int8(), pa.int16(), pa.int32()))
     old = table.sink(first, "widen")
-    staged = table.staged(old, 1)
+    staged = table.stage_window(old, 1)
     table.commit(table.sink(second, "widen"), 0)
     acted = once_worked_out(monkeypatch, lambda: table.commit(table.sink(third, "widen"), 2))
     table.commit(old, 1, staged=staged)
@@ -382,7 +382,7 @@ def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) 
     class Vectors:
         reader_features = writer_features = ("deletionVectors",)
 
-    staged = table.staged(table.sink(WIDE, "widen"), 2)
+    staged = table.stage_window(table.sink(WIDE, "widen"), 2)
     sink = table.sink(WIDE, "widen")
     monkeypatch.setattr(DeltaTable, "protocol", lambda _: Vectors)
     with pytest.raises(SchemaChangedError, match="has the features deletionVectors"):
@@ -422,7 +422,7 @@ def test_a_commit_that_an_append_only_table_does_not_let_go(table: Evolving, num
     refused, and not of unknown outcome.
     """
     sink = table.sink(WIDE, "widen")
-    staged = table.staged(sink, number, generation=2 - number)
+    staged = table.stage_window(sink, number, generation=2 - number)
     DeltaTable(table.uri).alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(RefusedError, match="is append-only") as refused:
         sink.commit(*staged)
@@ -437,7 +437,7 @@ def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPat
     """
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
 
-    staged = plain.staged(sink, 3)
+    staged = plain.stage_window(sink, 3)
     own_paths = {word.path for part in staged[1] for word in sink.store.staged.named(part.rows)}
 
     def vacuumed() -> None:
@@ -461,7 +461,7 @@ def test_wide_files_take_the_memory_of_a_row_group(
     as it is full.
     """
     sink = plain.sink(WIDE, "widen")
-    staged = plain.staged(sink, 2)
+    staged = plain.stage_window(sink, 2)
     monkeypatch.setattr(file_stager, "GROUP_ROWS", 4)
     monkeypatch.setattr(parquet_files, "BATCH_ROWS", 2)
     plain.commit(sink, 2, staged=staged)

@@ -21,7 +21,7 @@ from tests.sinks.keyed_contract import (
     KeyedTableContract,
     log_of,
     out_of_order,
-    replayed_between,
+    replay_between,
 )
 from tests.sinks.keyed_logs import KEY, ROWS, Change
 from tests.sinks.with_dead_letters import DeltaBoth, DeltaKeyedBoth
@@ -195,7 +195,7 @@ def test_replayed_messages_catch_the_twin(
     """A merge that leaves one step out fails where the real one doesn't."""
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     monkeypatch.setattr(merging.Merging, left_out, instead)
-    replayed_between(table)
+    replay_between(table)
     assert table.wrong()
 
 

@@ -99,9 +99,9 @@ class Server:
         arrives, status = self.faults.pop(0) if self.faults else (True, 200)
         if arrives:
             stored_table = self.catalog.load_table(f"{name}.{table}")
-            stored_table._do_commit(
+            stored_table._do_commit(  # noqa: SLF001
                 updates=commit_request.updates, requirements=commit_request.requirements
-            )  # noqa: SLF001
+            )
             if status == 200:
                 return self.loaded(stored_table)
         return error_response(status, "InternalServerError")

@@ -99,16 +99,16 @@ def test_pyiceberg_reads_every_column(full_table: IcebergBoth) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("default", uri=f"sqlite:///{full_table.at.warehouse}/catalog.db")
-    seen = catalog.load_table("ns.t").scan().to_arrow()
+    rows = catalog.load_table("ns.t").scan().to_arrow()
     catalog.close()
     zone = "zoneinfo.ZoneInfo(key='UTC')"  # pyarrow's before 21 is pytz's
     texts_by_column = {
-        n: [repr(v).replace("<UTC>", zone) for v in seen[n].to_pylist()] for n in EVERY
+        n: [repr(v).replace("<UTC>", zone) for v in rows[n].to_pylist()] for n in EVERY
     }
     assert {name: sorted(values) for name, values in texts_by_column.items()} == {
         name: expected(name) for name in EVERY
     }
-    assert seen["_window"].unique().to_pylist() == [window(0).key]
+    assert rows["_window"].unique().to_pylist() == [window(0).key]
 
 
 def test_pyiceberg_takes_a_null_list_of_structs_for_an_empty_one(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from tests.sinks.iceberg.world import (
     sink_at,
     state_of,
 )
-from tests.sinks.kit.commit.test_sweep import aged, dying
+from tests.sinks.kit.commit.test_sweep import age_files, dying
 from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import (
     DamagedError,
@@ -72,9 +72,9 @@ def sink(tmp_path: Path) -> Any:
 
 
 def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
-    made, staged = staged_receipt(sink, number, generation, attempt)
-    sink.commit_dead(made.plan, attempt, staged)
-    return sink.commit(made, staged)
+    window_receipt, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(window_receipt.plan, attempt, staged)
+    return sink.commit(window_receipt, staged)
 
 
 def table(sink: Any) -> Any:
@@ -165,7 +165,7 @@ def test_a_rollback_outlives_compaction_and_expiry(
     assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
     assert fresh.look(window(1)) is None
     staged_receipt(fresh, 3, attempt="died")
-    aged(fresh)
+    age_files(fresh)
     assert fresh.sweep(GRACE)
     assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
     assert isinstance(commit(fresh, 1, attempt="b1"), Done)
@@ -259,7 +259,7 @@ def test_a_branch_of_others_is_left_alone(sink: Any) -> None:
     about = table(sink)
     about.manage_snapshots().create_tag(about.current_snapshot().snapshot_id, "kept").commit()
     assert isinstance(commit(sink, 0, 1, "b1"), Done)
-    aged(sink)
+    age_files(sink)
     assert sink.sweep(GRACE) == []
     assert sink.audit().windows() == {c.receipt.window.key for c in sink.receipts()}
     assert isinstance(commit(sink, 5), Done)
@@ -282,9 +282,9 @@ def test_rows_that_others_append_are_told(sink: Any) -> None:
     about.append(
         rows.set_column(column_index, rows.schema.field(column_index), pa.array([window(5).key]))
     )
-    made, staged = staged_receipt(sink, 5)
+    window_receipt, staged = staged_receipt(sink, 5)
     with pytest.raises(RefusedError, match="no commit of windrow brought"):
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert sink.audit().windows() == {window(n).key for n in (0, 1, 5)}
     assert len(ids(sink)) == 37
 
@@ -385,11 +385,15 @@ def test_other_partitions_are_refused(sink: Any) -> None:
     """Rows would lie by something else than their windows: nothing is written before a
     person decides.
     """
-    made, staged = staged_receipt(sink, 2)
+    window_receipt, staged = staged_receipt(sink, 2)
     spec: UpdateSpec = table(sink).update_spec()
     spec.add_field("_topic", IdentityTransform(), "by_topic").commit()
     fresh = sink_at(sink.at.warehouse)
-    for ask in (fresh.prepare, lambda: fresh.look(window(0)), lambda: fresh.commit(made, staged)):
+    for ask in (
+        fresh.prepare,
+        lambda: fresh.look(window(0)),
+        lambda: fresh.commit(window_receipt, staged),
+    ):
         with pytest.raises(SchemaChangedError, match="partitioned by _window, _topic"):
             ask()
 
@@ -451,23 +455,23 @@ def test_what_was_given_up_stays_so_after_expiry(sink: Any) -> None:
     """1 A sweep gives files up and dies.  2 Every snapshot that says so expires.  3 A run that
     commits them is refused, though they are there.
     """
-    made, staged = staged_receipt(sink, 2, attempt="late")
-    aged(sink)
+    window_receipt, staged = staged_receipt(sink, 2, attempt="late")
+    age_files(sink)
     with dying(sink.store):
         sink.sweep(GRACE)
     expire_all(sink)
     rewrite(sink)
     expire_all(sink)
     with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow sweep"):
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert any("late" in path for path in sink.sweep(GRACE))
 
 
 def test_a_dead_replay_after_a_rewrite(sink: Any) -> None:
     """Rows that another engine has put into other files are replayed like any other."""
     rewrite(sink)
-    made, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
-    assert isinstance(sink.commit(made, staged), Done)
+    window_receipt, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     assert is_complete(sink, 0)
     assert len(ids(sink)) == 38
 
@@ -490,9 +494,9 @@ def test_a_foreign_commit_in_between_is_looked_at(
     """Whatever others do to the table between look and write makes ours fail and look
     again; theirs and ours are there.
     """
-    made, staged = staged_receipt(sink, 2)
+    window_receipt, staged = staged_receipt(sink, 2)
     tries = overtaken_by(sink, foreign_commit)
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     assert len(tries) == 2
     assert len(ids(sink)) == row_count
 
@@ -503,9 +507,9 @@ def test_a_table_that_was_made_anew_in_between_is_another_one(tmp_path: Path) ->
     """
     sink = sink_at(str(tmp_path))
     sink.prepare()
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     tries = overtaken_by(sink, make_anew)
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     assert len(tries) == 2
 
 

@@ -15,7 +15,7 @@ from windrow.ingest.testing.contracts.windows import staged_receipt
 DONE, ALREADY, OTHER = 0, 1, 2
 
 
-def started(
+def start_attempt(
     location: str, number: int, name: str, crash: str = "", twin: str | None = None
 ) -> BaseProcess:
     """Starts an attempt at a window.
@@ -27,7 +27,7 @@ def started(
     return process
 
 
-def ended(process: BaseProcess) -> int | None:
+def join_attempt(process: BaseProcess) -> int | None:
     """Waits for the end of an attempt; its exit code, negative for a signal."""
     process.join(60)
     return process.exitcode

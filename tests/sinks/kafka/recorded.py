@@ -151,7 +151,7 @@ class _ListenedControl:
 class _Recorded(Recorded):
     names: Mapping[str, str] = MappingProxyType({})
 
-    def listened_to(self, recorder: Recorder, who: str) -> Any:
+    def listen(self, recorder: Recorder, who: str) -> Any:
         topics: Any = self.topics  # type: ignore[attr-defined]
         wait_until_seen = topics.wait_until_seen
 
@@ -161,7 +161,7 @@ class _Recorded(Recorded):
                 reply(None)
 
         topics.wait_until_seen = waited
-        return super().listened_to(recorder, who)
+        return super().listen(recorder, who)
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
         super(Recorded, self).commit_dead(plan, attempt, staged)  # type: ignore[misc]  # they are kept before the model begins

@@ -88,7 +88,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def encoded(batch: pa.RecordBatch) -> list[bytes]:
+def encode_batch(batch: pa.RecordBatch) -> list[bytes]:
     """Encodes the record of each row."""
     payloads: list[bytes] = records(
         [(batch[field.name], field.nullable) for field in batch.schema]
@@ -96,29 +96,29 @@ def encoded(batch: pa.RecordBatch) -> list[bytes]:
     return payloads
 
 
-def plain(value: Any, kind: pa.DataType) -> Any:
+def to_plain(value: Any, kind: pa.DataType) -> Any:
     """A value as fastavro gives it; floats as text, so that NaN equals NaN and -0.0 isn't 0.0."""
     if value is None:
         return None
     if pa.types.is_map(kind):
         return {
-            key: plain(member, kind.item_type)
+            key: to_plain(member, kind.item_type)
             for key, member in (value.items() if isinstance(value, dict) else value)
         }
     if pa.types.is_list(kind):
-        return [plain(member, kind.value_type) for member in value]
+        return [to_plain(member, kind.value_type) for member in value]
     if pa.types.is_struct(kind):
-        return {field.name: plain(value[field.name], field.type) for field in kind}
+        return {field.name: to_plain(value[field.name], field.type) for field in kind}
     return repr(value) if isinstance(value, float) else value
 
 
-def judged(message: bytes, schema: Any, columns: pa.Schema) -> dict[str, Any]:
+def read_by_fastavro(message: bytes, schema: Any, columns: pa.Schema) -> dict[str, Any]:
     """Reads a message by fastavro, which must use all of its bytes."""
     stream = io.BytesIO(message)
     record = fastavro.schemaless_reader(stream, schema, None)
     assert stream.read() == b""
     assert isinstance(record, dict)
-    return {field.name: plain(record[field.name], field.type) for field in columns}
+    return {field.name: to_plain(record[field.name], field.type) for field in columns}
 
 
 @settings(max_examples=examples(100))
@@ -149,10 +149,10 @@ def test_another_reader_reads_what_was_written(data: st.DataObject, columns: lis
     ).slice(cut)
     parsed = fastavro.parse_schema(json.loads(schema_text(schema, "any.Row")))
     expected = [
-        {field.name: plain(row[field.name], field.type) for field in schema}
+        {field.name: to_plain(row[field.name], field.type) for field in schema}
         for row in rows.to_pylist()
     ]
-    assert [judged(message, parsed, schema) for message in encoded(rows)] == expected
+    assert [read_by_fastavro(message, parsed, schema) for message in encode_batch(rows)] == expected
 
 
 @settings(max_examples=examples(100))
@@ -165,7 +165,7 @@ def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
     machine = avro_batch_decoder(
         parse_schema(schema_text(batch.schema, "any.Every"), "the test"), EVERY
     )
-    decoded = machine.decode(pa.array(encoded(batch), pa.binary()), "dead")
+    decoded = machine.decode(pa.array(encode_batch(batch), pa.binary()), "dead")
     assert decoded.dead_reason.to_pylist() == []
     assert repr(decoded.rows.to_pylist()) == repr(batch.to_pylist())
 
@@ -251,8 +251,8 @@ def test_values_are_as_short_as_can_be() -> None:
         b"\x02" + varint(n) + b"\x02" + octets(short)
         for n, short in zip(edges, shortest, strict=True)
     ]
-    assert encoded(batch) == expected
-    assert encoded(batch.slice(5)) == expected[5:]
+    assert encode_batch(batch) == expected
+    assert encode_batch(batch.slice(5)) == expected[5:]
 
 
 def test_days_and_instants() -> None:
@@ -271,5 +271,7 @@ def test_days_and_instants() -> None:
         [{"day": day, "at": instant} for day, instant in ends], schema=schema
     )
     parsed = fastavro.parse_schema(json.loads(schema_text(schema, "R")))
-    assert [judged(message, parsed, schema) for message in encoded(batch)] == batch.to_pylist()
-    assert encoded(batch.slice(0, 0)) == []
+    assert [
+        read_by_fastavro(message, parsed, schema) for message in encode_batch(batch)
+    ] == batch.to_pylist()
+    assert encode_batch(batch.slice(0, 0)) == []

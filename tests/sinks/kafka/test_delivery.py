@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from tests.kafka.produce import create_topic, high_watermark
-from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
+from tests.sinks.kafka.attempts import ALREADY, DONE, join_attempt, start_attempt
 from tests.sinks.kafka.hooks import on_send
 from tests.sinks.kafka.test_kills import POINTS
-from tests.sinks.kafka.test_publish import staged, table
+from tests.sinks.kafka.test_publish import stage_rows, table
 from tests.sinks.kafka.world import committed, new_place, options_of, pieces, report, sink_at
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.errors import DamagedError, RefusedError
@@ -227,8 +227,11 @@ def test_nothing_is_lost_at_any_point(location: str) -> None:
     wrong to verification.
     """
     for number, point in enumerate(POINTS):
-        assert ended(started(location, number, "first", f"{point}:kill")) == -signal.SIGKILL
-        assert ended(started(location, number, "retry")) in {DONE, ALREADY}, point
+        assert (
+            join_attempt(start_attempt(location, number, "first", f"{point}:kill"))
+            == -signal.SIGKILL
+        )
+        assert join_attempt(start_attempt(location, number, "retry")) in {DONE, ALREADY}, point
     checker_report = report(location, range(len(POINTS)))
     assert msgspec.structs.replace(checker_report, duplicated=(), out_of_order=()).ok, str(
         checker_report
@@ -246,11 +249,11 @@ def test_nothing_is_lost_at_random_delays(part: int, dice: random.Random, locati
     once or more often.
     """
     for number in range(4):
-        process = started(location, number, "first")
+        process = start_attempt(location, number, "first")
         process.join(0.2 + dice.random() * 0.8)
         process.kill()
-        ended(process)
-        assert ended(started(location, number, "retry")) in {DONE, ALREADY}
+        join_attempt(process)
+        assert join_attempt(start_attempt(location, number, "retry")) in {DONE, ALREADY}
     checker_report = report(location, range(4))
     assert (checker_report.lost, checker_report.invented, checker_report.accounting) == (
         (),
@@ -291,7 +294,7 @@ def test_a_row_that_is_there_twice_is_allowed_and_told(location: str) -> None:
     publishes them again: twice, which is no failure.
     """
     dies(sink_at(location), record_first=False)
-    assert ended(started(location, 0, "retry")) == DONE
+    assert join_attempt(start_attempt(location, 0, "retry")) == DONE
     checker_report = report(location, range(1))
     assert (len(checker_report.duplicated), checker_report.lost) == (18, ())
     assert set(complaints(location, 0)) <= {"info"}
@@ -304,7 +307,7 @@ def test_the_twin_that_records_first_loses_rows(location: str) -> None:
     says so, and so does verification.
     """
     dies(sink_at(location), record_first=True)
-    assert ended(started(location, 0, "retry")) == DONE
+    assert join_attempt(start_attempt(location, 0, "retry")) == DONE
     assert len(report(location, range(1)).lost) == 18
     assert complaints(location, 0) == ["wrong"]
 
@@ -320,7 +323,7 @@ def test_two_runs_of_one_window(location: str) -> None:
 
     def late(state: KafkaState, change: TransactionContents) -> Any:
         if not turns:
-            turns.append(ended(started(location, 0, "B")))
+            turns.append(join_attempt(start_attempt(location, 0, "B")))
         return state.send(change)
 
     turns = list[int | None]()
@@ -336,12 +339,16 @@ def test_two_runs_of_one_window(location: str) -> None:
     assert report(location, range(1)).lost == ()
 
 
-def noisy(kafka: str, folder: Path, guarantee: str) -> tuple[Any, str, Any]:
+def stage_noisy(kafka: str, folder: Path, guarantee: str) -> tuple[Any, str, Any]:
     """A table whose topic doesn't take the second of three messages, and a window with them."""
     small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
     sink = table(kafka, folder, [small], delivery=guarantee)
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
-    return sink, small, staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
+    return (
+        sink,
+        small,
+        stage_rows(sink, [(None, "a", small), (None, noise, small), (None, "b", small)]),
+    )
 
 
 @broker
@@ -352,7 +359,7 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(
     """It is named by where it was read from, there is no receipt, and the rest isn't
     said to be taken back.
     """
-    sink, _, staged_window = noisy(kafka, tmp_path, "at-least-once")
+    sink, _, staged_window = stage_noisy(kafka, tmp_path, "at-least-once")
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
         sink.commit(*staged_window)
     assert refused.value.offset == 1
@@ -383,7 +390,7 @@ def test_the_twin_that_looks_at_no_report_loses_rows(
     who doesn't look writes a receipt over it.
     """
     monkeypatch.setattr(MessageSender, "keep_failure", lambda _sender, _message: None)
-    sink, topic, staged_window = noisy(kafka, tmp_path, "at-least-once")
+    sink, topic, staged_window = stage_noisy(kafka, tmp_path, "at-least-once")
     assert isinstance(sink.commit(*staged_window), Done)
     assert len(list(committed(kafka, topic))) < 3
 
@@ -394,7 +401,7 @@ def test_without_a_guarantee_the_receipt_is_written_regardless(kafka: str, tmp_p
     """A message that the topic doesn't take is lost without a word, until verification
     tells it, which is no failure.
     """
-    sink, topic, staged_window = noisy(kafka, tmp_path, "none")
+    sink, topic, staged_window = stage_noisy(kafka, tmp_path, "none")
     assert isinstance(sink.commit(*staged_window), Done)
     assert len(list(committed(kafka, topic))) < 3
     receipt = sink.look(window(0)).receipt

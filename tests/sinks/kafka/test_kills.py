@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
+from tests.sinks.kafka.attempts import ALREADY, DONE, join_attempt, start_attempt
 from tests.sinks.kafka.hooks import before_fence, behind_messages
 from tests.sinks.kafka.twins import TWINS
 from tests.sinks.kafka.world import new_place, pieces, report, sink_at
@@ -52,8 +52,11 @@ def test_killed_at_each_point(kafka: str, tmp_path: Path, atomic: bool) -> None:
     sink_at(location).prepare()
     points = [point for point in POINTS if not (atomic and point.startswith("split"))]
     for number, point in enumerate(points):
-        assert ended(started(location, number, "first", f"{point}:kill")) == -signal.SIGKILL
-        assert ended(started(location, number, "retry")) == (
+        assert (
+            join_attempt(start_attempt(location, number, "first", f"{point}:kill"))
+            == -signal.SIGKILL
+        )
+        assert join_attempt(start_attempt(location, number, "retry")) == (
             ALREADY if point == "commit.after" else DONE
         ), point
     assert report(location, range(len(points))).ok, str(report(location, range(len(points))))
@@ -63,9 +66,11 @@ def test_a_window_that_is_half_published_may_become_atomic(location: str) -> Non
     """1 A run dies with splits published and no receipt.  2 The pipeline gets `atomic_window`.
     3 The next run sends only what is missing: every message is there once.
     """
-    assert ended(started(location, 0, "first", "commit.before:kill")) == -signal.SIGKILL
+    assert (
+        join_attempt(start_attempt(location, 0, "first", "commit.before:kill")) == -signal.SIGKILL
+    )
     atomic = json.loads(location) | {"more": {"atomic_window": True}}
-    assert ended(started(json.dumps(atomic), 0, "retry")) == DONE
+    assert join_attempt(start_attempt(json.dumps(atomic), 0, "retry")) == DONE
     assert report(location, range(1)).ok, str(report(location, range(1)))
 
 
@@ -75,12 +80,12 @@ def test_a_zombie_changes_nothing(location: str, point: str) -> None:
     """A run that was stopped before a commit wakes when its retry has finished: its
     transaction is over, and it reports the retry's.
     """
-    zombie = started(location, 0, "zombie", f"{point}:stop")
+    zombie = start_attempt(location, 0, "zombie", f"{point}:stop")
     try:
         assert stops(zombie)
-        assert ended(started(location, 0, "retry")) == DONE
+        assert join_attempt(start_attempt(location, 0, "retry")) == DONE
         os.kill(zombie.pid or 0, signal.SIGCONT)
-        assert ended(zombie) == ALREADY
+        assert join_attempt(zombie) == ALREADY
     finally:
         zombie.kill()
     assert report(location, range(1)).ok, str(report(location, range(1)))
@@ -91,11 +96,11 @@ def test_a_zombie_changes_nothing(location: str, point: str) -> None:
 def test_kills_at_random_delays(part: int, dice: random.Random, location: str) -> None:
     """After each run that is killed at any moment comes another: every message is there once."""
     for number in range(KILLS):
-        process = started(location, number, "first")
+        process = start_attempt(location, number, "first")
         process.join(0.3 + dice.random() * 1.2)
         process.kill()
-        ended(process)
-        assert ended(started(location, number, "retry")) in {DONE, ALREADY}
+        join_attempt(process)
+        assert join_attempt(start_attempt(location, number, "retry")) in {DONE, ALREADY}
     assert report(location, range(KILLS)).ok, str(report(location, range(KILLS)))
 
 
@@ -105,7 +110,7 @@ def test_a_split_that_is_published_with_other_rows_refuses_the_window(location: 
     """
     from windrow.ingest.errors import RefusedError
 
-    assert ended(started(location, 0, "first", "split.after:kill")) == -signal.SIGKILL
+    assert join_attempt(start_attempt(location, 0, "first", "split.after:kill")) == -signal.SIGKILL
     sink = sink_at(location)
     receipt, staged = staged_receipt(sink, 0, 0, "other", dead=False)
     with pytest.raises(RefusedError, match=r"attempt first published a split .* with other rows"):
@@ -116,7 +121,7 @@ def test_a_split_that_is_published_with_other_rows_refuses_the_window(location: 
     assert report(location, range(1)).ok, str(report(location, range(1)))
 
 
-def raced(location: str, sink: Any) -> Report:
+def run_race(location: str, sink: Any) -> Report:
     """A is at work; where it says so, B runs from beginning to end in a process of its
     own; A goes on.
     """
@@ -124,7 +129,7 @@ def raced(location: str, sink: Any) -> Report:
 
     def run_other() -> None:
         sink.meanwhile = lambda: None
-        assert ended(started(location, 0, "B")) == DONE
+        assert join_attempt(start_attempt(location, 0, "B")) == DONE
 
     sink.meanwhile = run_other
     sink.commit(a, a_files)
@@ -143,13 +148,16 @@ def raced(location: str, sink: Any) -> Report:
 @pytest.mark.parametrize("twin", ["LookBeforeFence", "RandomId"])
 def test_the_checker_catches_the_twin_in_a_race(location: str, twin: str) -> None:
     """The checker reports the messages of both runs."""
-    assert len(raced(location, TWINS[twin](location)).duplicated) >= 18
+    assert len(run_race(location, TWINS[twin](location)).duplicated) >= 18
 
 
 def test_the_checker_catches_a_publication_without_a_record(location: str) -> None:
     """A run is killed after its messages are visible; its retry publishes them again."""
-    assert ended(started(location, 0, "first", "split.after:kill", "NoRecord")) == -signal.SIGKILL
-    assert ended(started(location, 0, "retry", "", "NoRecord")) == DONE
+    assert (
+        join_attempt(start_attempt(location, 0, "first", "split.after:kill", "NoRecord"))
+        == -signal.SIGKILL
+    )
+    assert join_attempt(start_attempt(location, 0, "retry", "", "NoRecord")) == DONE
     assert len(report(location, range(1)).duplicated) == 18
 
 
@@ -160,6 +168,6 @@ def test_the_real_sink_passes_the_same_races(location: str, hook: Any) -> None:
     fence, and when all messages are written.
     """
     sink = sink_at(location)
-    hook(sink, lambda: sink.meanwhile())  # noqa: PLW0108  # `raced` sets it
-    race_report = raced(location, sink)
+    hook(sink, lambda: sink.meanwhile())  # noqa: PLW0108  # `run_race` sets it
+    race_report = run_race(location, sink)
     assert race_report.ok, str(race_report)

@@ -310,7 +310,9 @@ def test_a_retry_whose_published_messages_are_gone_is_refused(
         sink.commit(*staged_receipt(sink, 1, 0, "retry", dead=False))
     assert "Later windows of this pipeline can be run" in raised.value.do
     assert sink.look(window(1)) is None
-    (half,) = (one for one in sink.audit().receipts() if isinstance(one, Unreadable))
+    (half,) = (
+        unreadable for unreadable in sink.audit().receipts() if isinstance(unreadable, Unreadable)
+    )
     assert (half.key, half.do) == (window(1).key, raised.value.do)
     assert "what was published is gone" in half.what
     assert isinstance(sink.commit(*staged_receipt(sink, 2, dead=False)), Done)
@@ -380,8 +382,10 @@ def test_a_topic_that_is_no_target_any_more_still_has_its_windows(
     """
     first_topic, second_topic = create_topic(kafka, 1), create_topic(kafka, 1)
     old = publish.table(kafka, tmp_path, [first_topic, second_topic])
-    made, staged = publish.staged(old, [(None, "a", first_topic), (None, "b", second_topic)])
-    assert isinstance(old.commit(made, staged), Done)
+    window_receipt, staged = publish.stage_rows(
+        old, [(None, "a", first_topic), (None, "b", second_topic)]
+    )
+    assert isinstance(old.commit(window_receipt, staged), Done)
     options = msgspec.structs.replace(old.options, topics=(first_topic,))
     sink = KafkaBoth(old.connection, options, old.schema, old.metadata)
     (row_range,) = sink.audit().rows_held(window(0))
@@ -444,12 +448,12 @@ def test_offsets_that_another_window_has_half_published_are_refused(
     sink = reopen(table)
     planned = plan_of(sink, window(7), offsets)
     staged = stage(sink, planned, 0, "a1", dead=False)
-    made = receipt(planned, staged, 0, "a1")
+    window_receipt = receipt(planned, staged, 0, "a1")
     if first is None:
-        assert isinstance(sink.commit(made, staged), Done)
+        assert isinstance(sink.commit(window_receipt, staged), Done)
         return
     with pytest.raises(OverlapError, match=f"has published offsets from {first} on") as raised:
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert f"run window {window(2).key} with the ledger" in raised.value.do
     assert sink.look(window(7)) is None
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.hooks import before_fence
-from tests.sinks.kafka.test_publish import ROWS, staged
+from tests.sinks.kafka.test_publish import ROWS, stage_rows
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, pieces
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.plan import Split
@@ -193,7 +193,7 @@ def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path) -> None:
     topic = create_topic(kafka, 7)
     keys = [b"foobar", b"", *(b"key-%d" % n * (n % 5) for n in range(40)), *([None] * 8)]
     sink = table(kafka, tmp_path, topic, partitioner="key-hash")
-    assert isinstance(sink.commit(*staged(sink, [(key, "v", topic) for key in keys])), Done)
+    assert isinstance(sink.commit(*stage_rows(sink, [(key, "v", topic) for key in keys])), Done)
     keys_and_partitions = [(m.key(), m.partition()) for m in committed(kafka, topic)]
     assert len(keys_and_partitions) == len(keys)
     assert all(partition == java_partition(key or b"", 7) for key, partition in keys_and_partitions)
@@ -208,7 +208,9 @@ def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path) -> None
         kafka, tmp_path, topic, partitioner="function", function=function(tmp_path, BY_LENGTH)
     )
     values = ["x" * (1 + n % 6) for n in range(30)]
-    assert isinstance(sink.commit(*staged(sink, [(None, value, topic) for value in values])), Done)
+    assert isinstance(
+        sink.commit(*stage_rows(sink, [(None, value, topic) for value in values])), Done
+    )
     offsets_and_partitions = sorted(
         (origin_of(m)[0][2], m.partition()) for m in committed(kafka, topic)
     )

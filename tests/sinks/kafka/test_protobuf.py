@@ -132,7 +132,7 @@ def message_class() -> Any:
     return protobuf_class(schema_text(SCHEMA, "any.Every"))
 
 
-def encoded(batch: pa.RecordBatch) -> list[bytes]:
+def encode_batch(batch: pa.RecordBatch) -> list[bytes]:
     """Encodes the message of each row."""
     payloads: list[bytes] = records(
         [(batch[field.name], field.nullable) for field in batch.schema]
@@ -199,7 +199,7 @@ def test_every_byte_is_what_protobuf_writes(rows: list[dict[str, Any]], cut: int
     for message, row in zip(expected, rows, strict=True):
         fill(message, row, SCHEMA)
     payloads, due = (
-        encoded(batch),
+        encode_batch(batch),
         [message.SerializeToString(deterministic=True) for message in expected],
     )
     assert [
@@ -228,7 +228,7 @@ def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     assert misfit({name: batch[name] for name in SCHEMA.names}) is None
     decoded = protobuf_batch_decoder(message_class().DESCRIPTOR, EVERY).decode(
-        pa.array(encoded(batch), pa.binary()), "dead"
+        pa.array(encode_batch(batch), pa.binary()), "dead"
     )
     assert decoded.dead_reason.to_pylist() == []
     assert repr(decoded.rows.to_pylist()) == repr(batch.to_pylist())

@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 ROWS = pa.schema([("k", pa.binary()), ("v", pa.string()), ("to", pa.string())])
 
 
-def staged(
+def stage_rows(
     sink: Any, rows: Sequence[tuple[bytes | None, str | None, str]]
 ) -> tuple[Receipt, list[Staged]]:
     """A window whose first split has these rows, one for each of its messages, and
@@ -113,7 +113,7 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path) -> None:
         (b"z", "last", first_topic),
     ]
     sink = table(kafka, tmp_path, [first_topic, second_topic], partitioner="fixed")
-    assert isinstance(sink.commit(*staged(sink, rows)), Done)
+    assert isinstance(sink.commit(*stage_rows(sink, rows)), Done)
     for topic in (first_topic, second_topic):
         published = list(committed(kafka, topic))
         expected = [
@@ -139,24 +139,29 @@ def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, pac
     topic = create_topic(kafka, 1, {"compression.type": packs})
     sink = table(kafka, tmp_path, [topic])
     assert isinstance(
-        sink.commit(*staged(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])), Done
+        sink.commit(*stage_rows(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])),
+        Done,
     )
     assert [m.key() for m in committed(kafka, topic)] == [b"%d" % n for n in range(12_000)]
 
 
-def with_a_large_message(kafka: str, folder: Path) -> tuple[Any, str, Any]:
+def stage_large_message(kafka: str, folder: Path) -> tuple[Any, str, Any]:
     """A sink, its topic, and three staged rows, of which the topic doesn't take the second."""
     small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
     sink = table(kafka, folder, [small])
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
-    return sink, small, staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
+    return (
+        sink,
+        small,
+        stage_rows(sink, [(None, "a", small), (None, noise, small), (None, "b", small)]),
+    )
 
 
 def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path) -> None:
     """It is named by where it was read from, and nothing of its split is visible; once
     the topic takes it, all of it is.
     """
-    sink, small, staged_window = with_a_large_message(kafka, tmp_path)
+    sink, small, staged_window = stage_large_message(kafka, tmp_path)
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
         sink.commit(*staged_window)
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
@@ -178,7 +183,7 @@ def test_a_message_that_the_client_has_no_room_for(
     topic = create_topic(kafka, 1, {"max.message.bytes": "100000000"})
     sink = table(kafka, tmp_path, [topic], delivery=delivery)
     large = "b" * (MESSAGE_BYTES + more)
-    staged_window = staged(sink, [(None, "a", topic), (b"k" * 20, large, topic)])
+    staged_window = stage_rows(sink, [(None, "a", topic), (b"k" * 20, large, topic)])
     with pytest.raises(RefusedError, match=r"more than 64 MiB.*shop\.orders\[0\]@1") as refused:
         sink.commit(*staged_window)
     assert "Refuse such rows by a rule" in refused.value.do
@@ -217,7 +222,7 @@ def test_a_refused_message_is_named_though_its_transaction_breaks_first(
             raise
 
     monkeypatch.setattr(TransactionalProducer, "refuse_broken", once_broken)
-    sink, _, staged_window = with_a_large_message(kafka, tmp_path)
+    sink, _, staged_window = stage_large_message(kafka, tmp_path)
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
         sink.commit(*staged_window)
     assert (broken_kinds, refused.value.offset) == (["refused"], 1)
@@ -239,7 +244,7 @@ def test_a_record_that_the_control_topic_does_not_take(
         RefusedError,
         match=r"control topic .* doesn't take a record: .*too large.*Raise its max\.message\.bytes",
     ):
-        sink.commit(*staged(sink, [(None, "a", topic), (None, "b", topic)]))
+        sink.commit(*stage_rows(sink, [(None, "a", topic), (None, "b", topic)]))
     assert list(committed(kafka, topic)) == []
 
 
@@ -249,7 +254,7 @@ def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: P
     """
     topic = create_topic(kafka, 1)
     sink = table(kafka, tmp_path, [topic])
-    staged_window = staged(sink, [(None, "a" * 50, topic), (None, "b" * 50, topic)])
+    staged_window = stage_rows(sink, [(None, "a" * 50, topic), (None, "b" * 50, topic)])
     (file,) = (tmp_path / "staging").rglob("*.arrow")
     content = file.read_bytes()
     file.write_bytes(content.replace(b"b" * 50, bytes(50)))
@@ -318,10 +323,10 @@ def test_a_receipt_in_several_chunks(
     location = new_place(kafka, str(tmp_path / "staging"))
     sink = sink_at(location)
     sink.prepare()
-    made, files = staged_receipt(sink, 0, dead=False)
-    done = sink.commit(made, files)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
+    done = sink.commit(window_receipt, files)
     assert sink_at(location).look(window(0)) == done.committed
-    assert len(sink_at(location).receipt_text(made)) > 1400
+    assert len(sink_at(location).receipt_text(window_receipt)) > 1400
 
 
 def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path: Path) -> None:
@@ -334,14 +339,14 @@ def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path
     foreign_transaction = OpenTransaction(kafka, sink.options.control)
     foreign_transaction.send([Put(b"{}", key=b"strange")])
     sink.control.patience = 1.0
-    made, files = staged_receipt(sink, 0, dead=False)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
     with pytest.raises(UnreachableError, match="can't be read to its end"):
-        sink.commit(made, files)
+        sink.commit(window_receipt, files)
     assert list(committed_now(kafka, sink)) == []
     assert sink.look(window(0)) is None
     foreign_transaction.abort()
     sink.control.patience = 30.0
-    assert isinstance(sink.commit(made, files), Done)
+    assert isinstance(sink.commit(window_receipt, files), Done)
 
 
 def committed_now(kafka: str, sink: Any) -> list[Any]:
@@ -367,7 +372,7 @@ def test_who_looks_behind_a_commit_sees_it(
     """
     sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth)
     sink.prepare()
-    made, files = staged_receipt(sink, 0, dead=False)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
     points, looks, read = list[str](), list[object](), ControlTopic.read
 
     def late(self: ControlTopic, *, to_end: bool = False) -> ControlState | None:
@@ -384,7 +389,7 @@ def test_who_looks_behind_a_commit_sees_it(
         lambda point: points.append(point) if point == "commit.after" else None,
     )
     monkeypatch.setattr(ControlTopic, "read", late)
-    assert isinstance(sink.commit(made, files), Done)
+    assert isinstance(sink.commit(window_receipt, files), Done)
     assert len(looks) == (1 if silent else 3)
 
 
@@ -400,7 +405,7 @@ def test_a_receipt_comes_behind_its_rows(
     location = new_place(kafka, str(tmp_path / "staging"))
     sink = sink_at(location)
     sink.prepare()
-    made, files = staged_receipt(sink, 0, dead=False)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
     topic, looked, ends = sink.options.topics[0], threading.Event(), topics.log_ends
 
     def watched(
@@ -418,7 +423,7 @@ def test_a_receipt_comes_behind_its_rows(
     open_transaction = OpenTransaction(kafka, topic)
     open_transaction.send([Put(b"another's", 0, partition) for partition in range(2)])
     with ThreadPoolExecutor(1) as pool:
-        commit = pool.submit(sink.commit, made, files)
+        commit = pool.submit(sink.commit, window_receipt, files)
         try:
             assert looked.wait(60)
             if not waits:

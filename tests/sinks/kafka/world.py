@@ -168,8 +168,10 @@ def committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
         while remaining:
             batch = arrived(consumer, SECONDS)
             if not batch:
-                what = f"nothing came of {topic}, partitions {sorted(remaining)}, for {SECONDS} s"
-                raise TimeoutError(what)
+                timeout_message = (
+                    f"nothing came of {topic}, partitions {sorted(remaining)}, for {SECONDS} s"
+                )
+                raise TimeoutError(timeout_message)
             for message in batch:
                 if message.error() is None:
                     yield message

@@ -20,7 +20,7 @@ from tests.sinks.keyed_contract import (
     KeyedTableContract,
     log_of,
     out_of_order,
-    replayed_between,
+    replay_between,
 )
 from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change
 from tests.sinks.postgres.world import PostgresBoth, PostgresKeyed, PostgresKeyedBoth, place_of
@@ -323,7 +323,7 @@ def test_replayed_messages_catch_the_twin(
         self.dead_replay = False
 
     monkeypatch.setattr(merging.Merge, "__init__", as_new)
-    replayed_between(table)
+    replay_between(table)
     assert table.wrong()
 
 

@@ -69,9 +69,9 @@ def sink(database: str) -> Any:
 
 
 def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
-    made, staged = staged_receipt(sink, number, generation, attempt)
-    sink.commit_dead(made.plan, attempt, staged)
-    return sink.commit(made, staged)
+    window_receipt, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(window_receipt.plan, attempt, staged)
+    return sink.commit(window_receipt, staged)
 
 
 def widened(sink: Any, evolve: Any = "add_columns", **changes: pa.DataType) -> PostgresBoth:
@@ -174,14 +174,14 @@ def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(
     """
     sink.prepare()
     owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     with pytest.raises(RefusedError, match='violates check constraint "small"') as refused:
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert "0-1" not in str(refused.value)
     assert refused.value.place == f"{TOPIC.topic}[0]@1"
     assert sink.look(window(0)) is None
     owner("ALTER TABLE orders DROP CONSTRAINT small")
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
 
 
 def _badly_named(path: Path) -> None:
@@ -215,11 +215,11 @@ def test_a_row_that_no_partition_takes(sink: Any, owner: Any) -> None:
     owner(f"CREATE TABLE orders ({COLUMNS}) PARTITION BY LIST (amount)")
     owner("CREATE TABLE orders_0 PARTITION OF orders FOR VALUES IN (0, 1, 2)")
     sink.prepare()
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     with pytest.raises(RefusedError, match='no partition of relation "orders" found') as refused:
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     owner("CREATE TABLE orders_1 PARTITION OF orders DEFAULT")
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     (first,) = owner("SELECT min(_offset) FROM orders_1 WHERE _partition = 0").fetchone()
     assert refused.value.place == f"{TOPIC.topic}[0]@{first}"
 
@@ -538,10 +538,10 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
         assert isinstance(commit(sink, 1), Done)
         yield from blocks(files, file)
 
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
+    window_receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(window_receipt.plan, "a1", staged)
     monkeypatch.setattr(CopyFiles, "blocks", others_come)
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     assert len(holder_pids) == 1
 
 
@@ -568,15 +568,15 @@ def test_a_long_wait_at_the_end_of_a_commit_is_told(
         f"CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED"
         " FOR EACH ROW EXECUTE FUNCTION waits()"
     )
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
+    window_receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(window_receipt.plan, "a1", staged)
     with (
         ThreadPoolExecutor(1) as pool,
         psycopg.connect(database) as locking,
         waits_heard() as heard,
     ):
         locking.execute("SELECT pg_advisory_xact_lock(1)")
-        outcome = pool.submit(sink.commit, made, staged)
+        outcome = pool.submit(sink.commit, window_receipt, staged)
         while not re.search(f"^Waiting for {wait}", heard.get(timeout=60).getMessage()):
             pass  # a connection that takes long is told, too
         locking.rollback()
@@ -625,11 +625,11 @@ def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) 
         "SELECT count(*) FROM information_schema.columns WHERE table_name = 'orders' AND"
         " column_name = 'note'"
     ).fetchone() == (0,)
-    made, staged = staged_receipt(sink, 1)  # of an attempt that knows nothing of it
+    window_receipt, staged = staged_receipt(sink, 1)  # of an attempt that knows nothing of it
     none = widened(sink, "none", note=pa.list_(pa.string()))
     with pytest.raises(SchemaChangedError, match="note: new"):
         none.prepare()
-    outcome = wider.commit(made, staged)
+    outcome = wider.commit(window_receipt, staged)
     assert isinstance(outcome, Done)
     assert not wider.columns_to_come()
     assert owner("SELECT count(*), count(note) FROM orders").fetchone() == (36, 0)
@@ -648,8 +648,8 @@ def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> No
         widened(sink, **changes).prepare()
     wide = widened(sink, "widen", **changes)
     wide.prepare()
-    made, staged = staged_receipt(sink, 0)
-    wide.commit(made, staged)
+    window_receipt, staged = staged_receipt(sink, 0)
+    wide.commit(window_receipt, staged)
     types = dict(
         owner(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid ="
@@ -681,7 +681,7 @@ def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
     other_sink = sink_at(f"{sink.place.url.text}#others")
     other_sink.prepare()
     staged_receipt(other_sink, 0)
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     assert sink.sweep_both() == []
     with pytest.raises(ValueError, match="least"):
         sink.sweep(timedelta(minutes=59))
@@ -694,7 +694,7 @@ def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
     )
     assert len(other_sink.sweep(timedelta(hours=1), dry_run=True)) == 2
     with pytest.raises(RefusedError, match="is gone"):
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert sink.look(window(0)) is None
     assert isinstance(commit(sink, 0, attempt="again"), Done)
 
@@ -748,11 +748,11 @@ def test_a_staged_file_that_is_not_what_was_staged(
     another attempt does.
     """
     sink.prepare()
-    made, staged = staged_receipt(sink, 0, dead=False)
+    window_receipt, staged = staged_receipt(sink, 0, dead=False)
     word = msgspec.json.decode(staged[0].rows[0], type=CopyFile)
     harm(Path(staging_of(sink.place)) / word.path)
     with pytest.raises(RefusedError, match=says) as refused:
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert word.path in refused.value.what
     assert sink.look(window(0)) is None
     assert owner("SELECT count(*) FROM orders").fetchone() == (0,)
@@ -763,10 +763,10 @@ def test_rows_of_other_types_than_the_tables_are_refused(sink: Any) -> None:
     """What was staged before a column became wider is refused, and another attempt is taken."""
     narrow = PostgresBoth(sink.place, pa.schema([ROWS.field("id"), pa.field("amount", pa.int32())]))
     narrow.prepare()
-    made, staged = staged_receipt(narrow, 0)
+    window_receipt, staged = staged_receipt(narrow, 0)
     wide = PostgresBoth(sink.place, ROWS, evolve="widen")
     with pytest.raises(RefusedError, match="of other types than the table's columns"):
-        wide.commit(made, staged)
+        wide.commit(window_receipt, staged)
     assert isinstance(commit(wide, 0, attempt="again"), Done)
 
 
@@ -777,8 +777,8 @@ def test_what_finds_its_window_done_writes_nothing(sink: Any, owner: Any) -> Non
     sink.prepare()
     counted = "SELECT sum(commits) FROM windrow.targets"
     for attempt in ("a1", "a2"):
-        made, staged = staged_receipt(sink, 0, 0, attempt, dead=False)
-        sink.commit(made, staged)
+        window_receipt, staged = staged_receipt(sink, 0, 0, attempt, dead=False)
+        sink.commit(window_receipt, staged)
     assert [int(row[0]) for row in owner(counted)] == [1]
 
 
@@ -923,13 +923,13 @@ def test_a_server_that_crashes_loses_nothing() -> None:
         sink = sink_at(f"{own_server.get_uri()}#orders")
         sink.prepare()
         commit(sink, 0)
-        made, staged = staged_receipt(sink, 1)
+        window_receipt, staged = staged_receipt(sink, 1)
         with psycopg.connect(own_server.get_uri()) as victim:
             os.kill(victim.info.backend_pid, signal.SIGKILL)
             with suppress(psycopg.OperationalError):
                 victim.execute("SELECT pg_sleep(60)")
-        sink.commit_dead(made.plan, "a1", staged)
-        assert isinstance(sink.commit(made, staged), Done)
+        sink.commit_dead(window_receipt.plan, "a1", staged)
+        assert isinstance(sink.commit(window_receipt, staged), Done)
         assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
         receipts = [c.receipt for c in sink.receipts()]
         assert check(

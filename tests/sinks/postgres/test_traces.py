@@ -16,12 +16,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.protocols.traces import Event, Recorder, refused
+from tests.protocols.traces import Event, Recorder, refused_events
 from tests.protocols.transaction import Transaction
 from tests.sinks import traced
 from tests.sinks.postgres.recorded import HELD_UP, RecordedPostgres, record_the_wire
 from tests.sinks.postgres.twins import locks_nothing
-from tests.sinks.traced import Make, SharedTraces, commits, recorded, recorder
+from tests.sinks.traced import Make, SharedTraces, commit_window, record_sink, recorder
 from tests.sinks.world import SinkWorld
 from tests.sinks.worlds import world_of
 from tests.warm import SERVER, stops
@@ -37,9 +37,9 @@ __all__ = ["recorder"]
 pytestmark = [pytest.mark.slow, pytest.mark.some(1)]
 
 
-def opened(location: str, recorder: Recorder, who: str) -> Any:
+def open_recorded(location: str, recorder: Recorder, who: str) -> Any:
     """A run's sink, of the kind that the table's name says."""
-    return recorded(_world(location).sink_at(location), recorder, who, RecordedPostgres)
+    return record_sink(_world(location).sink_at(location), recorder, who, RecordedPostgres)
 
 
 def _world(location: str) -> SinkWorld:
@@ -58,12 +58,12 @@ def location(database: str, request: pytest.FixtureRequest, monkeypatch: pytest.
 @pytest.fixture
 def make(location: str, recorder: Recorder) -> Make:
     """Runs' sinks on the table."""
-    return partial(opened, location, recorder)
+    return partial(open_recorded, location, recorder)
 
 
 def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
     """The trace, once the model has followed all of it."""
-    return traced.follows(Transaction(), recorder, scenario)
+    return traced.follow_trace(Transaction(), recorder, scenario)
 
 
 def test_a_race_is_followed(make: Make, recorder: Recorder) -> None:
@@ -78,10 +78,10 @@ def test_a_race_is_followed(make: Make, recorder: Recorder) -> None:
 
     def second_runs() -> None:
         assert inside.wait(60)
-        results.append(commits(second))
+        results.append(commit_window(second))
 
     in_between(first, other_comes)
-    together([lambda: results.append(commits(first)), second_runs])
+    together([lambda: results.append(commit_window(first)), second_runs])
     run_steps = [(e.who, e.name, e.reply) for e in follows(recorder)]
     assert run_steps[-3:] == [("B", "lock", "ok"), ("B", "look", "A"), ("B", "end", None)]
 
@@ -134,7 +134,7 @@ def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, loc
     """The server ends A's session behind its look; A takes the lock anew, and looks anew."""
     first = make("A")
     in_between(first, partial(end_session, location))
-    assert isinstance(commits(first), Done)
+    assert isinstance(commit_window(first), Done)
     step_names = [e.name for e in follows(recorder) if e.reply != "gone"]
     assert step_names == ["keep_letters", "lock", "look", "lock", "look", "insert", "send_commit"]
 
@@ -150,7 +150,7 @@ def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
         file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(RefusedError, match="bytes"):
         sink.commit(receipt, staged)
-    assert isinstance(commits(make("B")), Done)
+    assert isinstance(commit_window(make("B")), Done)
     assert [(e.who, e.name, e.reply) for e in follows(recorder)][3:5] == [
         ("A", "insert", "cut"),
         ("A", "end", None),
@@ -162,7 +162,7 @@ def struck_at(location: str, recorder: Recorder, strike: signal.Signals, committ
     is struck around its COMMIT.
     """
     server.IDLE = "300ms"
-    commit, sink = server.commit, opened(location, recorder, "A")
+    commit, sink = server.commit, open_recorded(location, recorder, "A")
 
     def struck(connection: Any) -> None:
         if committed:
@@ -173,7 +173,7 @@ def struck_at(location: str, recorder: Recorder, strike: signal.Signals, committ
     record_the_wire(pytest.MonkeyPatch())
     # the dead letters' commit is behind it
     in_between(sink, lambda: setattr(server, "commit", struck))
-    commits(sink)
+    commit_window(sink)
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -183,7 +183,7 @@ def test_a_kill_is_followed(make: Make, location: str, recorder: Recorder, commi
     first.start()
     first.join(60)
     assert first.exitcode == -signal.SIGKILL
-    assert isinstance(commits(make("B")), AlreadyDone if committed else Done)
+    assert isinstance(commit_window(make("B")), AlreadyDone if committed else Done)
     follows(recorder)
 
 
@@ -195,7 +195,7 @@ def test_a_zombie_is_followed(make: Make, location: str, recorder: Recorder) -> 
     first.start()
     try:
         assert stops(first)
-        assert isinstance(commits(make("B")), Done)
+        assert isinstance(commit_window(make("B")), Done)
         assert first.pid is not None
         os.kill(first.pid, signal.SIGCONT)
         first.join(60)
@@ -219,10 +219,10 @@ def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder) 
     """A looks, B commits, A writes: the model has no look without the lock."""
     first = make("A")
     locks_nothing(first)
-    in_between(first, partial(commits, make("B")))
+    in_between(first, partial(commit_window, make("B")))
     with suppress(WindrowError):
-        commits(first)
-    refused_step, *_ = refused(Transaction(), "one window twice", recorder.trace())
+        commit_window(first)
+    refused_step, *_ = refused_events(Transaction(), "one window twice", recorder.trace())
     assert (refused_step.who, refused_step.name, refused_step.reply) == ("A", "look", None)
 
 
@@ -231,9 +231,10 @@ def test_rows_without_their_receipt_are_not_followed(
 ) -> None:
     """What is committed without a receipt, or before it, is no step of the model's."""
     monkeypatch.setattr(BoundTable, "put_receipt", lambda *_: None)
-    commits(make("A"))
+    commit_window(make("A"))
     assert [
-        (e.name, e.reply) for e in refused(Transaction(), "one window twice", recorder.trace())
+        (e.name, e.reply)
+        for e in refused_events(Transaction(), "one window twice", recorder.trace())
     ] == [("send_commit", "ok")]
 
 
@@ -259,6 +260,6 @@ def test_a_second_try_without_a_look_is_not_followed(
 
     sink.store.writing = remembering
     in_between(sink, ended)
-    commits(sink)
-    first, *_ = refused(Transaction(), "one window twice", recorder.trace())
+    commit_window(sink)
+    first, *_ = refused_events(Transaction(), "one window twice", recorder.trace())
     assert (first.name, first.reply) == ("insert", "all")

@@ -56,8 +56,8 @@ def test_sql_reads_what_was_meant(sink_of: Any, database: str) -> None:
     commit_rows(sink_of(schema), pa.RecordBatch.from_pylist([row, row], schema=schema))
     query = """SELECT amount, tags[2], (more->>'b')::bytea, (more->>'at')::timestamptz, (more->>'n')::numeric FROM orders LIMIT 1"""  # noqa: E501
     with psycopg.connect(database) as connection:
-        seen = connection.execute(query).fetchone()
-    assert seen == (
+        first_row = connection.execute(query).fetchone()
+    assert first_row == (
         Decimal("-1234567.8900"),
         "b",
         b"hi",

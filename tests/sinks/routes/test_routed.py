@@ -58,7 +58,7 @@ def sink(tmp_path: Path) -> RoutedBoth:
     return sink
 
 
-def with_the_first(sink: RoutedBoth) -> RoutedBoth:
+def open_with_first(sink: RoutedBoth) -> RoutedBoth:
     """The same, whose second table no route names."""
     return RoutedBoth([(FIRST, sink.tables[0])], sink.other, sink.dead_letters, ROWS, DEFAULT)
 
@@ -89,12 +89,12 @@ def assert_complete(sink: RoutedBoth, numbers: Sequence[int]) -> None:
 
 def attempt(sink: RoutedBoth, number: int, name: str, generation: int = 0) -> Outcome:
     """One run of a window."""
-    made, staged = staged_receipt(sink, number, generation, name)
-    sink.commit_dead(made.plan, name, staged)
-    return sink.commit(made, staged)
+    window_receipt, staged = staged_receipt(sink, number, generation, name)
+    sink.commit_dead(window_receipt.plan, name, staged)
+    return sink.commit(window_receipt, staged)
 
 
-def dies_between(
+def die_between(
     sink: RoutedBoth, number: int, name: str, patch: pytest.MonkeyPatch, generation: int = 0
 ) -> None:
     """A run that ends behind the first table."""
@@ -148,7 +148,7 @@ def test_a_crash_between_two_tables_is_repaired_by_the_rerun(
     attempt(sink, 1, "a0")
     if generation:
         attempt(sink, 0, "a0")
-    dies_between(sink, 0, "a1", monkeypatch, generation)
+    die_between(sink, 0, "a1", monkeypatch, generation)
     committed = sink.look(window(0))
     assert (None if committed is None else committed.receipt.attempt) == (
         "a0" if generation else None
@@ -184,7 +184,7 @@ def test_other_rows_than_the_attempt_before(
     """Where the routes changed after a crash, nothing is doubled: the run is refused,
     says where the other rows are, and what to do.
     """
-    dies_between(sink, 0, "a1", monkeypatch)
+    die_between(sink, 0, "a1", monkeypatch)
     changed = RoutedBoth(
         [(SECOND, sink.tables[0]), (FIRST, sink.tables[1])],
         sink.other,
@@ -205,7 +205,7 @@ def test_a_table_that_comes_later(sink: RoutedBoth, tmp_path: Path) -> None:
     """It has the windows from then on; an older one that is replaced brings it the
     generations before, without rows.
     """
-    older_sink = with_the_first(sink)
+    older_sink = open_with_first(sink)
     for number in (0, 1):
         attempt(older_sink, number, "a1")
     attempt(sink, 2, "a1")
@@ -219,7 +219,7 @@ def test_a_table_that_comes_later_costs_no_receipts(
     sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the windows before it one receipt alone is read, however many they are."""
-    older_sink = with_the_first(sink)
+    older_sink = open_with_first(sink)
     for number in range(5):
         attempt(older_sink, number, "a1")
     attempt(sink, 5, "a1")
@@ -252,7 +252,7 @@ def test_a_table_that_is_an_older_copy(
 ) -> None:
     """What it lacks isn't committed, whatever it lacks from before it was there."""
     for number in (0, 1, 8):
-        attempt(with_the_first(sink), number, "a1")
+        attempt(open_with_first(sink), number, "a1")
     for number in windows_before:
         attempt(sink, number, "a1")
     store = sink.tables[1].store
@@ -273,7 +273,7 @@ def test_a_table_that_no_route_names_any_more(sink: RoutedBoth) -> None:
     Other windows go on.
     """
     attempt(sink, 0, "a1")
-    fewer = with_the_first(sink)
+    fewer = open_with_first(sink)
     with pytest.raises(RefusedError, match=r"has 8 rows in memory:.*second, which no route names"):
         attempt(fewer, 0, "b1", 1)
     attempt(fewer, 1, "a1")
@@ -283,7 +283,7 @@ def test_a_table_that_no_route_names_any_more(sink: RoutedBoth) -> None:
 
 def test_an_overlap_is_refused_before_any_table_has_it(sink: RoutedBoth) -> None:
     """Also where a table came too late to know of the window that has the offsets."""
-    older_sink = with_the_first(sink)
+    older_sink = open_with_first(sink)
     attempt(older_sink, 0, "a1")
     planned = plan(sink, 5, offsets=(PER_WINDOW - 1, PER_WINDOW + 5))
     staged = stage(sink, planned, 0, "a1")
@@ -321,8 +321,8 @@ def test_a_table_that_somebody_changed(sink: RoutedBoth) -> None:
     """A table that has another generation than the receipt says is told, with what to do."""
     attempt(sink, 0, "a1")
     first = sink.tables[0]
-    held = first.look(window(0)).receipt
-    first.commit(msgspec.structs.replace(held, generation=1), [])
+    first_receipt = first.look(window(0)).receipt
+    first.commit(msgspec.structs.replace(first_receipt, generation=1), [])
     (unreadable,) = sink.audit().receipts()
     assert isinstance(unreadable, Unreadable)
     assert "has 6 rows in" in unreadable.what
@@ -394,7 +394,7 @@ def test_the_receipt_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     twin = in_memory(tmp_path, ROWS, DEFAULT)
     window_first(twin)
     twin.prepare()
-    dies_between(twin, 0, "a1", monkeypatch)
+    die_between(twin, 0, "a1", monkeypatch)
     assert isinstance(attempt(twin, 0, "a2"), AlreadyDone)
     with pytest.raises(AssertionError, match="lost"):
         assert_complete(twin, [0])

@@ -20,12 +20,12 @@ from tests.sinks.traced import (
     Make,
     Recorded,
     SharedTraces,
-    commits,
-    in_turn,
-    killed,
-    recorded,
+    commit_window,
+    is_killed,
+    record_sink,
     recorder,
     steps,
+    take_turn_before,
 )
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
@@ -38,10 +38,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.some(1)]
 class RecordingRoutes(Recorded):
     """Before the sink, or a twin of it: each table's looks and commits are steps."""
 
-    def listened_to(self, recorder: Recorder, who: str) -> Any:
+    def listen(self, recorder: Recorder, who: str) -> Any:
         for name, table in zip(TABLES, (*self.tables, self.other), strict=True):  # type: ignore[attr-defined]
             _listen(recorder, who, name, table)
-        return super().listened_to(recorder, who)
+        return super().listen(recorder, who)
 
 
 def _listen(recorder: Recorder, who: str, name: str, table: Any) -> None:
@@ -73,9 +73,9 @@ class GoesOn(RoutedBoth):
 WORLD = RoutesWorld()
 
 
-def opened(location: str, recorder: Recorder, who: str) -> Any:
+def open_recorded(location: str, recorder: Recorder, who: str) -> Any:
     """A run's sink, recorded."""
-    return recorded(WORLD.sink_at(location), recorder, who, RecordingRoutes)
+    return record_sink(WORLD.sink_at(location), recorder, who, RecordingRoutes)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def location(tmp_path: Path) -> str:
 @pytest.fixture
 def make(location: str, recorder: Recorder) -> Make:
     """Runs' sinks on the tables."""
-    return partial(opened, location, recorder)
+    return partial(open_recorded, location, recorder)
 
 
 def table_of(sink: Any, name: str) -> Any:
@@ -112,17 +112,17 @@ def losing(
         return Unknown("the answer was lost")
 
     table.commit = unanswered
-    return recorded(sink, recorder, "A", RecordingRoutes)
+    return record_sink(sink, recorder, "A", RecordingRoutes)
 
 
 def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
     """The trace, once the model has followed all of it."""
-    return traced.follows(Routed(), recorder, scenario)
+    return traced.follow_trace(Routed(), recorder, scenario)
 
 
 def first_refused(recorder: Recorder) -> Event:
     """The first step of the trace that the model can't follow."""
-    return traces.refused(Routed(), "one window twice", recorder.trace())[0]
+    return traces.refused_events(Routed(), "one window twice", recorder.trace())[0]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -131,8 +131,8 @@ def test_a_race_is_followed(make: Make, recorder: Recorder, name: str) -> None:
     and the last one says so.
     """
     first = make("A")
-    in_turn(table_of(first, name), "commit", partial(commits, make("B")))
-    assert isinstance(commits(first), AlreadyDone)
+    take_turn_before(table_of(first, name), "commit", partial(commit_window, make("B")))
+    assert isinstance(commit_window(first), AlreadyDone)
     own_replies = [
         reply for who, step, reply in steps(follows(recorder)) if (who, step) == ("A", "commit_to")
     ]
@@ -148,7 +148,7 @@ class TestShared(SharedTraces):
 
 def _killed_at(make: Make, point: CrashPoint) -> None:
     os.environ["WINDROW_CRASH"] = f"{point}:kill"
-    commits(make("A"))
+    commit_window(make("A"))
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after", "commit.between"])
@@ -156,8 +156,8 @@ def test_a_kill_is_followed(make: Make, recorder: Recorder, point: CrashPoint) -
     """A is killed right before or behind its commit to the first table, or on its way
     to the second; B goes on from there.
     """
-    assert killed(_killed_at, make, point)
-    assert isinstance(commits(make("B")), Done)
+    assert is_killed(_killed_at, make, point)
+    assert isinstance(commit_window(make("B")), Done)
     brought = [
         reply for who, step, reply in steps(follows(recorder)) if (who, step) == ("B", "commit_to")
     ]
@@ -170,8 +170,8 @@ def test_a_lost_answer_is_followed(
     location: str, make: Make, recorder: Recorder, name: str, arrives: bool
 ) -> None:
     """A says that it doesn't know, and asks no table behind; B finds out."""
-    assert isinstance(commits(losing(location, recorder, name, arrives=arrives)), Unknown)
-    assert isinstance(commits(make("B")), AlreadyDone if arrives and name == LAST else Done)
+    assert isinstance(commit_window(losing(location, recorder, name, arrives=arrives)), Unknown)
+    assert isinstance(commit_window(make("B")), AlreadyDone if arrives and name == LAST else Done)
     follows(recorder)
 
 
@@ -180,7 +180,7 @@ def test_the_last_table_first_is_not_followed(
 ) -> None:
     """In the model the others come before it."""
     twin = WORLD.twin_at(location, "window-first")
-    commits(recorded(twin, recorder, "A", RecordingRoutes))
+    commit_window(record_sink(twin, recorder, "A", RecordingRoutes))
     first = first_refused(recorder)
     assert (first.name, first.target) == ("commit_to", LAST)
 
@@ -189,6 +189,6 @@ def test_a_commit_behind_one_that_was_not_answered_is_not_followed(
     location: str, recorder: Recorder
 ) -> None:
     """The model's run ends there."""
-    commits(losing(location, recorder, "first", arrives=False, kind=GoesOn))
+    commit_window(losing(location, recorder, "first", arrives=False, kind=GoesOn))
     first = first_refused(recorder)
     assert (first.name, first.target) == ("look_into", "second")

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.memory import MemoryWorld
 from tests.sinks.sqlite.world import SqliteBoth, SqliteWorld
-from tests.sinks.traced import in_turn
+from tests.sinks.traced import take_turn_before
 from tests.sinks.with_dead_letters import DeltaSink
 from tests.sinks.world import POINTS, SinkWorld
 from windrow.ingest.crashpoints import CrashPoint, crash_point
@@ -117,7 +117,7 @@ class InMemoryWorld(MemoryWorld):
         return pieces(sink)
 
     def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
-        in_turn(sink.tables[0], "commit", turn)
+        take_turn_before(sink.tables[0], "commit", turn)
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
         sink.other.store.fault = "unknown"
@@ -146,7 +146,7 @@ class RoutesWorld(SinkWorld):
         return pieces(sink)
 
     def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
-        in_turn(sink.tables[0], "commit", turn)
+        take_turn_before(sink.tables[0], "commit", turn)
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
         answered(sink.other, (Unanswered("connection reset"), True))

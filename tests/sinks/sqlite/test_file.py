@@ -110,7 +110,7 @@ def test_who_holds_a_file_is_named(
     the log again.
     """
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     sink.store.wait_seconds = 0.5
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, sink.store.path, mode, begin],
@@ -122,12 +122,12 @@ def test_who_holds_a_file_is_named(
         assert holder.stdin is not None
         assert holder.stdout.readline() == "up\n"
         with waits_heard() as heard, pytest.raises(UnreachableError, match="locked"):
-            sink.commit(made, staged)
+            sink.commit(window_receipt, staged)
         message = heard.get(timeout=30).getMessage()
         assert f"shop.sqlite, which process {holder.pid} (" in message
         holder.stdin.close()
         holder.wait(30)
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)
     with closing(sqlite3.connect(sink.store.path)) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
@@ -287,8 +287,8 @@ def test_a_damaged_row_of_windrows_own_is_told(
 @pytest.mark.parametrize("harm", ["value = 'x'", "name = '[x'", "name = 'x'"])
 def test_a_damaged_note_was_never_put(sink: Any, user: sqlite3.Connection, harm: str) -> None:
     """The dead letters of its attempt count as not stored, and verify tells."""
-    made, staged = staged_receipt(sink, 0)
-    sink.commit_dead(made.plan, "a1", staged)
+    window_receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(window_receipt.plan, "a1", staged)
     user.execute(f"UPDATE windrow_notes SET {harm}")
     assert sink.dead_letters.attempts(lambda _: True) == {}
     with pytest.raises(RefusedError, match="or run windrow replay"):
@@ -313,11 +313,11 @@ def test_a_staged_file_that_is_not_whole(
     sink: Any, harming: Callable[[Path], object], says: str
 ) -> None:
     """Nothing is committed."""
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     word, *_ = staged[0].rows
     harming(Path(sink.store.staged.uri) / msgspec.json.decode(word)["path"])
     with pytest.raises(RefusedError, match=says):
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert (sink.look(window(0)), pieces(sink)) == (None, [])
 
 
@@ -406,8 +406,8 @@ def test_a_text_that_is_none(sink: Any, user: sqlite3.Connection) -> None:
 
 def test_a_disk_that_is_full(sink: Any) -> None:
     """It is told, what was written is taken back, and with room again the window goes in."""
-    made, staged = staged_receipt(sink, 0)
+    window_receipt, staged = staged_receipt(sink, 0)
     with files_end_at(20_000), pytest.raises(UnreachableError, match=r"is its disk full|no room"):
-        sink.commit(made, staged)
+        sink.commit(window_receipt, staged)
     assert (sink.look(window(0)), pieces(sink)) == (None, [])
-    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(window_receipt, staged), Done)

@@ -59,9 +59,9 @@ def sink() -> Any:
 
 def open_beside(sink: Any) -> Any:
     """Another process's sink on the same table."""
-    made = MemoryBoth("orders", ROWS)
-    made.store, made.dead_letters = _Same(sink.store), sink.dead_letters  # type: ignore[assignment]
-    return made
+    beside_sink = MemoryBoth("orders", ROWS)
+    beside_sink.store, beside_sink.dead_letters = _Same(sink.store), sink.dead_letters  # type: ignore[assignment]
+    return beside_sink
 
 
 class _Same:
@@ -100,10 +100,10 @@ def test_what_arrived_without_its_answer_is_done(sink: Any, put_answer: Answer) 
     came first: nothing is put twice.
     """
     puts = answered(sink, (put_answer, True))
-    made, files = staged_receipt(sink, 0, dead=False)
-    assert isinstance(sink.commit(made, files), Done)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
+    assert isinstance(sink.commit(window_receipt, files), Done)
     assert len(puts) == 1
-    assert isinstance(sink.commit(made, files), AlreadyDone)
+    assert isinstance(sink.commit(window_receipt, files), AlreadyDone)
     assert report(sink, 0).ok
 
 
@@ -196,9 +196,13 @@ def test_a_receipt_that_is_found_is_this_calls_own(
     sink: Any, changed: dict[str, Any], tries: int, is_own: bool
 ) -> None:
     """If it was put, and is of the same attempt and generation, whatever the sink added to it."""
-    made, _ = staged_receipt(sink, 0, dead=False)
-    written = AlreadyWritten(Committed(msgspec.structs.replace(made, **changed), 1), tries)
-    assert written.outcome_for(made) == (Done if is_own else AlreadyDone)(written.value, tries)
+    window_receipt, _ = staged_receipt(sink, 0, dead=False)
+    written = AlreadyWritten(
+        Committed(msgspec.structs.replace(window_receipt, **changed), 1), tries
+    )
+    assert written.outcome_for(window_receipt) == (Done if is_own else AlreadyDone)(
+        written.value, tries
+    )
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -207,7 +211,7 @@ def test_a_refusal_behind_a_put_that_may_arrive_is_unknown(sink: Any, moved: boo
     unless the table has moved on: then nothing can. It doesn't say that nothing was committed.
     """
     answered(sink, (Unanswered("reset"), False))
-    made, files = staged_receipt(sink, 0, dead=False)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
     writing, looks = sink.store.writing, list[int]()
 
     @contextmanager
@@ -221,9 +225,9 @@ def test_a_refusal_behind_a_put_that_may_arrive_is_unknown(sink: Any, moved: boo
     sink.store.writing = damaged
     if moved:
         with pytest.raises(DamagedError):
-            sink.commit(made, files)
+            sink.commit(window_receipt, files)
     else:
-        assert sink.commit(made, files) == Unknown("a receipt is missing")
+        assert sink.commit(window_receipt, files) == Unknown("a receipt is missing")
 
 
 class _Refusing:
@@ -307,10 +311,10 @@ def test_a_loop_that_does_not_judge_again(sink: Any, monkeypatch: pytest.MonkeyP
     judged: set[int] = set()
     judge = window_table.WindowTable.committed_in
 
-    def once(table: Any, state: Any, made: Any) -> Any:
+    def once(table: Any, state: Any, window_receipt: Any) -> Any:
         first = id(table) not in judged
         judged.add(id(table))
-        return judge(table, state, made) if first else None
+        return judge(table, state, window_receipt) if first else None
 
     monkeypatch.setattr(window_table.WindowTable, "committed_in", once)
     monkeypatch.setattr(window_table.WindowTable, "refuse_foreign_rows", lambda *_: None)
@@ -355,8 +359,8 @@ def test_a_receipt_that_cannot_be_read(
 
         def receipts(self, keys: Any = None) -> Iterator[Any]:
             return (
-                msgspec.structs.replace(one, text=change(one.text))
-                for one in self._state.receipts(keys)
+                msgspec.structs.replace(window_receipt, text=change(window_receipt.text))
+                for window_receipt in self._state.receipts(keys)
             )
 
     @contextmanager
@@ -373,8 +377,8 @@ def test_a_receipt_that_cannot_be_read(
 
 def test_a_table_that_is_gone(sink: Any) -> None:
     """A commit to a table that was removed meanwhile is refused, and makes none."""
-    made, files = staged_receipt(sink, 0, dead=False)
+    window_receipt, files = staged_receipt(sink, 0, dead=False)
     sink.store.content = None
     with pytest.raises(WindrowError, match="isn't there any more"):
-        sink.commit(made, files)
+        sink.commit(window_receipt, files)
     assert sink.owner() is None

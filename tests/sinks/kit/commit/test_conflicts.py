@@ -44,7 +44,7 @@ class Table:
     identity = "some:table"
 
 
-def proposed(
+def propose(
     number: int, generation: int = 0, offsets: tuple[int, int] | None = None, attempt: str = "a1"
 ) -> Receipt:
     """A receipt of window n."""
@@ -55,17 +55,21 @@ def committed(
     number: int, generation: int = 0, offsets: tuple[int, int] | None = None
 ) -> Committed:
     """The same as the table holds it."""
-    return Committed(proposed(number, generation, offsets), 7)
+    return Committed(propose(number, generation, offsets), 7)
 
 
-def view_of(made: Receipt, *committed_windows: Committed, owner: TableOwner = OWNER) -> TableView:
+def view_of(
+    window_receipt: Receipt, *committed_windows: Committed, owner: TableOwner = OWNER
+) -> TableView:
     """What a sink sees that can name all that it holds."""
     by_key = {committed.receipt.window.key: committed for committed in committed_windows}
     own_receipt, previous_receipt, next_receipt = (
-        None if one is None else by_key.get(one.key)
-        for one in (made.window, *made.adjacent_windows)
+        None if adjacent is None else by_key.get(adjacent.key)
+        for adjacent in (window_receipt.window, *window_receipt.adjacent_windows)
     )
-    others = [committed.receipt for key, committed in by_key.items() if key != made.window.key]
+    others = [
+        committed.receipt for key, committed in by_key.items() if key != window_receipt.window.key
+    ]
     return TableView("t", owner, own_receipt, previous_receipt, next_receipt, others)
 
 
@@ -76,7 +80,7 @@ def error_position(error: WindrowError) -> tuple[str, str | None, int | None, in
 
 def test_an_empty_table_takes_a_window() -> None:
     """Nothing is there in its place."""
-    assert decide(proposed(0), view_of(proposed(0))) is None
+    assert decide(propose(0), view_of(propose(0))) is None
 
 
 @pytest.mark.parametrize(("generation", "generation_there"), [(0, 0), (0, 1), (1, 1)])
@@ -86,7 +90,7 @@ def test_what_is_there_already_is_named(generation: int, generation_there: int) 
     """
     held_receipt = committed(0, generation_there)
     assert (
-        decide(proposed(0, generation, attempt="late"), view_of(proposed(0), held_receipt))
+        decide(propose(0, generation, attempt="late"), view_of(propose(0), held_receipt))
         is held_receipt
     )
 
@@ -94,8 +98,7 @@ def test_what_is_there_already_is_named(generation: int, generation_there: int) 
 def test_the_next_generation_replaces() -> None:
     """One more than what is there may be committed; its own offsets are no overlap."""
     assert (
-        decide(proposed(1, 1), view_of(proposed(1), committed(0), committed(1), committed(2)))
-        is None
+        decide(propose(1, 1), view_of(propose(1), committed(0), committed(1), committed(2))) is None
     )
 
 
@@ -111,7 +114,7 @@ def test_no_generation_is_left_out(
     generation: int, committed_receipts: tuple[Committed, ...], words: str
 ) -> None:
     """A replacement needs the generation before it; the error says which there is."""
-    proposal = proposed(0, generation)
+    proposal = propose(0, generation)
     with pytest.raises(RefusedError) as refused:
         decide(proposal, view_of(proposal, *committed_receipts))
     assert refused.value.what == f"window {proposal.window.key}: {words}"
@@ -123,7 +126,7 @@ def test_a_dead_replay_is_of_the_attempt_that_the_table_holds() -> None:
     """The generation alone doesn't tell that it is the table that was looked at."""
     held_receipt = committed(0)
     right, wrong_replay = (
-        replace(proposed(0, 1), dead_replay=DeadReplay(replayed_attempt, "a1", 1))
+        replace(propose(0, 1), dead_replay=DeadReplay(replayed_attempt, "a1", 1))
         for replayed_attempt in ("a1", "a0")
     )
     assert decide(right, view_of(right, held_receipt)) is None
@@ -143,7 +146,7 @@ def test_another_plan_is_refused(generation: int) -> None:
     the error names both digests, and what restores it.
     """
     held_receipt = committed(0)
-    other_plan = with_digest(proposed(0, generation), plan(Table(), 0, offsets=(0, 9)))  # type: ignore[arg-type]
+    other_plan = with_digest(propose(0, generation), plan(Table(), 0, offsets=(0, 9)))  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="committed already") as refused:
         decide(other_plan, view_of(other_plan, held_receipt))
     assert refused.value.what.endswith(
@@ -161,7 +164,7 @@ def test_an_overlap_is_refused(offsets: tuple[int, int], first: int, stop: int) 
     """A range that another window holds is refused, wherever that window lies; the
     error names that window, and the offsets shared.
     """
-    proposal, committed_receipts = proposed(5, offsets=offsets), (committed(0), committed(2))
+    proposal, committed_receipts = propose(5, offsets=offsets), (committed(0), committed(2))
     with pytest.raises(OverlapError, match="already committed under window") as refused:
         decide(proposal, view_of(proposal, *committed_receipts))
     overlapped = committed_receipts[0] if first < 10 else committed_receipts[1]
@@ -177,7 +180,7 @@ def test_an_overlap_is_refused(offsets: tuple[int, int], first: int, stop: int) 
 
 def test_an_overlap_names_the_partition_that_is_shared() -> None:
     """The first of the plan's own splits is none of it."""
-    proposal, overlapped = proposed(5, offsets=(50, 60)), proposed(0, offsets=(55, 58))
+    proposal, overlapped = propose(5, offsets=(50, 60)), propose(0, offsets=(55, 58))
     overlapped = with_digest(
         overlapped, replace(overlapped.plan, splits=overlapped.plan.splits[1:])
     )
@@ -196,7 +199,7 @@ def test_a_window_joins_on(
     """What lies between a window and the committed ones beside it would be in no
     window; the error names that one, and both cuts.
     """
-    proposal, neighbour_receipt = proposed(1, offsets=offsets), committed(neighbour)
+    proposal, neighbour_receipt = propose(1, offsets=offsets), committed(neighbour)
     with pytest.raises(OwnerError, match="two ledgers") as refused:
         decide(proposal, view_of(proposal, neighbour_receipt))
     cuts = (
@@ -237,7 +240,7 @@ def join(
     lower, upper = (
         with_digest(window_receipt, replace(window_receipt.plan, **{side: end}))
         for window_receipt, side, end in zip(
-            (proposed(0), proposed(1)), ("stop", "start"), ends, strict=True
+            (propose(0), propose(1)), ("stop", "start"), ends, strict=True
         )
     )
     refuse_gap(upper.plan, Committed(lower, 7), None)
@@ -298,7 +301,7 @@ def test_what_stayed_is_cut_alike(
 
 def test_a_window_that_is_cut_nowhere_where_the_next_one_begins() -> None:
     """It is the ending window's own cut that is missing, so no offset is named."""
-    first_receipt, next_receipt = proposed(0), proposed(1)
+    first_receipt, next_receipt = propose(0), propose(1)
     stop = Boundary.of(window(1).start, "c", [T], [Mark("t", 0, 5, "settled")])
     start = Boundary.of(
         window(1).start, "c", [T, U], [Mark("t", 0, 5, "settled"), Mark("u", 0, 8, "settled")]
@@ -318,7 +321,7 @@ def test_a_window_further_away_says_nothing() -> None:
     """Between windows that aren't adjacent, others may come: only the neighbours are
     held against it.
     """
-    proposal = proposed(3, offsets=(33, 40))
+    proposal = propose(3, offsets=(33, 40))
     assert decide(proposal, view_of(proposal, committed(0), committed(1))) is None
 
 
@@ -336,7 +339,7 @@ def test_another_binding_comes_first(bound: TableOwner, error: type[RefusedError
     """
     for committed_receipts in ((), (committed(0),)):
         with pytest.raises(error, match="the table t "):
-            decide(proposed(0), view_of(proposed(0), *committed_receipts, owner=bound))
+            decide(propose(0), view_of(propose(0), *committed_receipts, owner=bound))
 
 
 @pytest.mark.parametrize(

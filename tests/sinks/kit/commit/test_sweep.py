@@ -69,7 +69,7 @@ def staged_paths(sink: Any) -> list[Path]:
     return paths
 
 
-def aged(sink: Any, hours: float = 100_000) -> None:
+def age_files(sink: Any, hours: float = 100_000) -> None:
     """All that is staged was last written long ago."""
     for path in staged_paths(sink):
         os.utime(path, (path.stat().st_mtime - hours * 3600,) * 2)
@@ -87,7 +87,7 @@ def test_a_file_of_progress_goes(world: SinkWorld, sink: Any) -> None:
     assert (driver.names(""), driver.get("j-worker")) == ({"j-worker"}, b"{}")
     assert world.report(sink, [0]).ok
     assert sink.sweep_both(GRACE) == []
-    aged(sink)
+    age_files(sink)
     (swept,) = sink.sweep_both(GRACE)
     assert swept.endswith("_progress/j-worker")
     assert len(staged_paths(sink)) == file_count - 1
@@ -121,7 +121,7 @@ def test_what_came_to_nothing_goes(world: SinkWorld, sink: Any) -> None:
     file_count = len(staged_paths(sink))
     staged_receipt(sink, 1, attempt="died")
     assert sink.sweep_both(GRACE) == []
-    aged(sink)
+    age_files(sink)
     committed, old_version = list(sink.receipts()), version(sink)
     swept = sink.sweep(GRACE, dry_run=True)
     assert (len(swept), len(staged_paths(sink)), version(sink)) == (2, file_count + 4, old_version)
@@ -144,19 +144,19 @@ def test_haste_is_refused(sink: Any) -> None:
 @files_stay
 def test_nothing_to_remove_is_no_commit(sink: Any) -> None:
     """A table without orphans is left as it is."""
-    aged(sink)
+    age_files(sink)
     old_version = version(sink)
     assert sink.sweep(GRACE) == []
     assert version(sink) == old_version
 
 
-def overtaken(world: SinkWorld, sink: Any) -> tuple[Any, Any, Any]:
+def overtake_by_sweep(world: SinkWorld, sink: Any) -> tuple[Any, Any, Any]:
     """1 A run has staged long ago, looks, and sees its files.  2 A sweep comes.  3 The
     run goes on.
     """
     late = world.reopen(sink)
     receipt, staged = staged_receipt(late, 1, attempt="late", dead=False)
-    aged(sink)
+    age_files(sink)
     in_between(late, lambda: sink.sweep(GRACE))
     return late, receipt, staged
 
@@ -166,7 +166,7 @@ def test_a_run_that_is_swept_meanwhile_is_refused(world: SinkWorld, sink: Any) -
     """Its look was before the sweep, its write would be after: it commits no file that
     is gone, and can be run again.
     """
-    late, receipt, staged = overtaken(world, sink)
+    late, receipt, staged = overtake_by_sweep(world, sink)
     with pytest.raises(RefusedError, match="gone"):
         late.commit(receipt, staged)
     assert world.report(sink, [0]).ok
@@ -182,7 +182,7 @@ def test_giving_up_carries_the_promise(
     table names files that are gone.
     """
     monkeypatch.setattr(sweep, "given_up", sweep.orphans)
-    late, receipt, staged = overtaken(world, sink)
+    late, receipt, staged = overtake_by_sweep(world, sink)
     assert isinstance(late.commit(receipt, staged), Done)
     with pytest.raises((RefusedError, FileNotFoundError)):
         world.report(sink, [0, 1])
@@ -194,7 +194,7 @@ def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any) -> None:
     are there.  3 The next sweep removes them.
     """
     receipt, staged = staged_receipt(sink, 1, attempt="late")
-    aged(sink)
+    age_files(sink)
     with dying(sink.store):
         sink.sweep(GRACE)
     with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow sweep"):
@@ -206,7 +206,7 @@ def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any) -> None:
 def test_dead_letters_that_were_given_up_are_refused(sink: Any) -> None:
     """Their store holds its own sweep to the same rule."""
     receipt, staged = staged_receipt(sink, 1, attempt="late")
-    aged(sink)
+    age_files(sink)
     with dying(sink.dead_letters.store):
         sink.dead_letters.sweep(GRACE)
     with pytest.raises(RefusedError, match="given up by windrow sweep"):
@@ -220,7 +220,7 @@ def test_a_run_that_is_first_keeps_its_files(world: SinkWorld, sink: Any) -> Non
     looks again, and leaves them.
     """
     receipt, staged = staged_receipt(sink, 1, attempt="first", dead=False)
-    aged(sink)
+    age_files(sink)
     in_between(sink, lambda: world.reopen(sink).commit(receipt, staged))
     assert sink.sweep(GRACE) == []
     assert world.report(sink, [0, 1]).ok
@@ -231,7 +231,7 @@ def test_a_run_that_is_first_keeps_its_files(world: SinkWorld, sink: Any) -> Non
 def test_younger_files_are_not_given_up(world: SinkWorld, sink: Any) -> None:
     """A run that staged after the cutoff commits as if no sweep had been."""
     staged_receipt(sink, 2, attempt="died")
-    aged(sink)
+    age_files(sink)
     young = staged_receipt(sink, 1, attempt="young", dead=False)
     assert len(sink.sweep(GRACE)) == 2
     assert isinstance(sink.commit(*young), Done)
@@ -251,7 +251,7 @@ def test_a_clock_that_is_ahead_gives_up_nothing_that_is_yet_to_come(
     with pytest.raises(RefusedError, match="gone"):
         sink.commit(*at_work)
     retry_window = staged_receipt(sink, 1, attempt="again", dead=False)
-    aged(sink, hours=-1)  # in seconds that are later than the note's, however fast the machine
+    age_files(sink, hours=-1)  # in seconds that are later than the note's, however fast the machine
     assert isinstance(sink.commit(*retry_window), Done)
     assert world.report(sink, [0, 1]).ok
 
@@ -262,9 +262,9 @@ def test_a_cutoff_never_goes_back(sink: Any, monkeypatch: pytest.MonkeyPatch) ->
     one gave up.
     """
     older = staged_receipt(sink, 1, attempt="older")
-    aged(sink, hours=20)
+    age_files(sink, hours=20)
     old = staged_receipt(sink, 1, attempt="old")
-    aged(sink, hours=10)
+    age_files(sink, hours=10)
     monkeypatch.setattr(type(sink.store.staged.place), "remove", lambda *_: None)
     assert len(sink.sweep(timedelta(hours=5))) == 4
     assert len(sink.sweep(timedelta(hours=20))) == 2
@@ -277,7 +277,7 @@ def test_a_cutoff_never_goes_back(sink: Any, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_cannot_be_given_up_stays(sink: Any) -> None:
     """If the table takes no commit, nothing is removed, and the error says so."""
     staged_receipt(sink, 1, attempt="died")
-    aged(sink)
+    age_files(sink)
     old_paths = staged_paths(sink)
     answered(sink, *[(Unanswered("no route"), False)] * 10)
     with pytest.raises(UnreachableError, match="nothing was removed"):

@@ -168,7 +168,7 @@ def test_what_no_table_can_be_called(uri: str, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "later"),
+    ("client_error", "later"),
     [
         ("AWS Error SLOW_DOWN during PutObject operation: ", True),
         ("AWS Error SERVICE_UNAVAILABLE during GetObject operation: ", True),
@@ -192,11 +192,11 @@ def test_what_no_table_can_be_called(uri: str, says: str) -> None:
         ("503 folders", False),
     ],
 )
-def test_a_store_that_refuses_for_now(why: str, later: bool) -> None:
+def test_a_store_that_refuses_for_now(client_error: str, later: bool) -> None:
     """In the words of each client: it is no matter of credentials or regions, and to wait helps;
     what isn't for now is told with what to check.
     """
-    advice = Place("s3://bucket/table").advice(why)
+    advice = Place("s3://bucket/table").advice(client_error)
     assert ("run this again later" in advice, "credentials" in advice) == (later, not later)
 
 
