@@ -349,10 +349,10 @@ def test_an_unlogged_or_foreign_table_is_refused(
     if partition is not None:
         owner("CREATE FOREIGN DATA WRAPPER elsewhere")
         owner("CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere")
-        server_clause = "SERVER elsewhere" if partition == "FOREIGN" else ""
+        on_server = "SERVER elsewhere" if partition == "FOREIGN" else ""
         owner(f"CREATE TABLE orders ({COLUMNS}) PARTITION BY LIST (_partition)")
         owner(
-            f"CREATE {partition} TABLE orders_0 PARTITION OF orders FOR VALUES IN (0) {server_clause}"
+            f"CREATE {partition} TABLE orders_0 PARTITION OF orders FOR VALUES IN (0) {on_server}"
         )
     else:
         sink.prepare()

@@ -133,8 +133,8 @@ def test_a_dead_replay_is_of_the_attempt_that_the_table_holds() -> None:
     with pytest.raises(RefusedError) as refused:
         decide(wrong_replay, view_of(wrong_replay, held_receipt))
     assert refused.value.what == (
-        f"window {wrong_replay.window.key}: the dead letters to be replayed are of attempt a0, and the"
-        " table holds a1"
+        f"window {wrong_replay.window.key}: the dead letters to be replayed are of attempt a0, and"
+        " the table holds a1"
     )
     assert refused.value.stage == "commit"
     assert "again" in refused.value.do
@@ -203,8 +203,8 @@ def test_a_window_joins_on(
     with pytest.raises(OwnerError, match="two ledgers") as refused:
         decide(proposal, view_of(proposal, neighbour_receipt))
     cuts = (
-        f"is cut at offset {own_cut} where the committed window {neighbour_receipt.receipt.window.key} is cut at"
-        f" offset {neighbour_cut}"
+        f"is cut at offset {own_cut} where the committed window {neighbour_receipt.receipt.window.key} is"
+        f" cut at offset {neighbour_cut}"
     )
     assert refused.value.what.startswith(f"window {proposal.window.key} {cuts}: ")
     assert error_position(refused.value) == ("commit", TOPIC.topic, 0, own_cut)
