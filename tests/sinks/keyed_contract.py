@@ -171,7 +171,7 @@ def out_of_order(
 
 def tags(table: Keyed) -> dict[Any, int | None]:
     """The tag of each row."""
-    return {key: row.tag for key, row in table.held().items()}
+    return {key: row.tag for key, row in table.held_rows().items()}
 
 
 class KeyedTableContract:
@@ -213,7 +213,7 @@ class KeyedTableContract:
         )
         for number in order:
             table.commit(log, number)
-        assert table.held() == {}
+        assert table.held_rows() == {}
         assert not table.wrong()
 
     def test_a_key_that_changes_is_a_delete_and_a_row(self) -> None:
@@ -225,7 +225,7 @@ class KeyedTableContract:
             ),
             0,
         )
-        assert {key: row.amount for key, row in table.held().items()} == {B: 3}
+        assert {key: row.amount for key, row in table.held_rows().items()} == {B: 3}
 
     def test_a_delete_marks(self) -> None:
         """Where deletes mark, the key stays, with null in the columns that a row must
@@ -239,13 +239,13 @@ class KeyedTableContract:
         )
         table.commit(log, 0)
         table.commit(log, 1)
-        assert {key: row.amount for key, row in table.held().items()} == {
+        assert {key: row.amount for key, row in table.held_rows().items()} == {
             A: None,
             B: 1,
             ("c", 9): None,
         }
         table.commit(log, 2)
-        assert {key: row.amount for key, row in table.held().items()} == {
+        assert {key: row.amount for key, row in table.held_rows().items()} == {
             A: 5,
             B: 1,
             ("c", 9): None,
@@ -262,7 +262,7 @@ class KeyedTableContract:
         )
         for number in (2, 0, 1):
             table.commit(log, number)
-        assert {key: row.amount for key, row in table.held().items()} == {A: 4, B: 5}
+        assert {key: row.amount for key, row in table.held_rows().items()} == {A: 4, B: 5}
         assert not table.wrong()
 
     def test_a_replacement_that_says_less_is_refused(self) -> None:
@@ -286,7 +286,7 @@ class KeyedTableContract:
         assert table.generations[0] == 0
         table.commit(log_of([], [[Change(B, 7)]]), 1, replace=True)  # of A the last window tells
         assert table.generations[1] == 1
-        assert {key: row.amount for key, row in table.held().items()} == {B: 7, ("c", 1): 1}
+        assert {key: row.amount for key, row in table.held_rows().items()} == {B: 7, ("c", 1): 1}
         assert not table.wrong()
 
     def test_a_replacement_answers_for_deletes_that_left_nothing(self) -> None:
@@ -306,7 +306,9 @@ class KeyedTableContract:
         """
         table = self.table(kind)
         replay_between(table)
-        assert {key: row.amount for key, row in table.held().items() if row.amount is not None} == {
+        assert {
+            key: row.amount for key, row in table.held_rows().items() if row.amount is not None
+        } == {
             A: 2,
             D: 5,
             E: 9,
@@ -333,16 +335,16 @@ class KeyedTableContract:
         """
         table = self.table(kind)
         log = log_of(
-            [[Change(A, 1), Change(B, 2)], [Change(C, 3)], [Change(B, 4, alone=True)]],
+            [[Change(A, 1), Change(B, 2)], [Change(C, 3)], [Change(B, 4, keeps_tags=True)]],
             [
-                [Change(A, 5, alone=True)],
-                [Change(A, 6, alone=True)],
+                [Change(A, 5, keeps_tags=True)],
+                [Change(A, 6, keeps_tags=True)],
                 [Change(C, None)],
-                [Change(C, 7, alone=True)],
-                [Change(D, 8, alone=True)],
+                [Change(C, 7, keeps_tags=True)],
+                [Change(D, 8, keeps_tags=True)],
             ],
-            [[Change(A, 9)], [Change(B, None)], [Change(D, 10, alone=True)]],
-            [[Change(A, 11, alone=True)], [Change(B, 12, alone=True)]],
+            [[Change(A, 9)], [Change(B, None)], [Change(D, 10, keeps_tags=True)]],
+            [[Change(A, 11, keeps_tags=True)], [Change(B, 12, keeps_tags=True)]],
         )
         for number, expected in enumerate([{A: 1, B: 2, C: 3}, {A: 1, B: 2, C: None, D: None}]):
             table.commit(log, number)
@@ -362,7 +364,7 @@ class KeyedTableContract:
     def test_an_unknown_value_never_comes_late(self) -> None:
         """Where a change found no row, an older window that would have brought one is refused."""
         table = self.table("upsert")
-        log = log_of([[Change(A, 1)]], [[Change(A, 2, alone=True)]])
+        log = log_of([[Change(A, 1)]], [[Change(A, 2, keeps_tags=True)]])
         for number in (1, 0):
             table.commit(log, number)
         assert (table.generations, tags(table)) == ({1: 0}, {A: None})
@@ -374,7 +376,7 @@ class KeyedTableContract:
         log = log_of(
             [[Change(A, 1)], [Change(B, 1)]],
             [[Change(A, 2)]],
-            [[], [Change(A, 3, alone=True)]],
+            [[], [Change(A, 3, keeps_tags=True)]],
             [[Change(B, 4)]],
         )
         table = self.table("upsert")
@@ -386,6 +388,6 @@ class KeyedTableContract:
         table.replay_dead_letters(log, log_of([], [], [[Change(A, 5)]]), 2)
         table.commit(log, 3)
         assert (table.generations, tags(table)) == ({0: 0, 2: 0, 3: 0}, {A: 1, B: 4})
-        table.replay_dead_letters(log, log_of([], [], [], [[], [Change(B, 6, alone=True)]]), 3)
+        table.replay_dead_letters(log, log_of([], [], [], [[], [Change(B, 6, keeps_tags=True)]]), 3)
         assert table.generations[3] == 0
         assert not table.wrong()

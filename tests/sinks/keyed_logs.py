@@ -61,13 +61,13 @@ Key = tuple[str, int]
 class Change(NamedTuple):
     """What a message does to a key.
 
-    `amount`: of its row; None: it takes the row out. `alone`: it leaves the row's tags as they are.
+    `amount`: of its row; None: it takes the row out. `keeps_tags`: it leaves the row's tags as they are.
     """
 
     key: Key
     amount: int | None
     revision: int | None = None
-    alone: bool = False
+    keeps_tags: bool = False
 
 
 Message = list[Change]
@@ -111,7 +111,7 @@ def last_changes(log: Log, number: int, versioned: bool) -> dict[Key, Row]:
     for change, partition, offset in place_changes(log, number):
         tag = (
             change.amount
-            if not change.alone
+            if not change.keeps_tags
             else row_by_key[change.key].tag
             if change.key in row_by_key
             else ALONE
@@ -368,11 +368,11 @@ class Keyed:
         except CrashError:
             self.reopen()
 
-    def wanted(self) -> dict[Key, Row]:
+    def expected_rows(self) -> dict[Key, Row]:
         """What must be in the table."""
         return fold(self.committed, self.key.marks, self.versioned)
 
-    def held(self) -> dict[Key, Row]:
+    def held_rows(self) -> dict[Key, Row]:
         """What is in it; each key once."""
         rows = self.read()
         numbers = {window(n).key: n for n in range(100)}
@@ -403,7 +403,7 @@ class Keyed:
         """Where the table isn't what it must be, by the fold and by verification;
         nothing if it is.
         """
-        held_rows, expected = self.held(), self.wanted()
+        held_rows, expected = self.held_rows(), self.expected_rows()
         unlike = {
             key: (held_rows.get(key), expected.get(key))
             for key in held_rows.keys() | expected.keys()
@@ -445,7 +445,7 @@ def _staged(
             [c.key[0] for _, c in kept_changes],
             [c.amount for _, c in kept_changes],
             [c.revision for _, c in kept_changes],
-            [None if c.alone else [("n", c.amount)] for _, c in kept_changes],
+            [None if c.keeps_tags else [("n", c.amount)] for _, c in kept_changes],
         ]
         keys = pa.record_batch(
             [
@@ -462,8 +462,8 @@ def _staged(
             keys,
             pa.array([index for index, _ in deletes_in_part], pa.int64()),
             (
-                pa.array([["tags"] * c.alone for _, c in kept_changes], UNAVAILABLE.type)
-                if any(c.alone for _, c in kept_changes)
+                pa.array([["tags"] * c.keeps_tags for _, c in kept_changes], UNAVAILABLE.type)
+                if any(c.keeps_tags for _, c in kept_changes)
                 else None
             ),
         )

@@ -60,7 +60,7 @@ ASKS: dict[bool, list[Callable[[Any], None]]] = {
 
 
 def make_sink(tmp_path: Path, kind: str) -> Any:
-    sink = KINDS[kind].sink_at(KINDS[kind].place(tmp_path, None))
+    sink = KINDS[kind].sink_at(KINDS[kind].new_location(tmp_path, None))
     sink.prepare()
     receipt, staged = staged_receipt(sink, 0)
     sink.commit_dead(receipt.plan, "a1", staged)

@@ -84,7 +84,7 @@ class Course:
     def late(self, sink: Any, window_receipt: Any, staged: Any, turn: Callable[[], object]) -> None:
         """The commit of the late run, which is overtaken between its look and its put."""
         if self.breaks is None:
-            self.world.overtaken(sink, turn)
+            self.world.let_overtake(sink, turn)
         else:
             self.breaks(sink)
             in_between(sink, turn)
@@ -128,7 +128,9 @@ def make_world(kind: str) -> SinkWorld:
 @pytest.fixture
 def location(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> str:
     server = make_world(kind).server
-    return make_world(kind).place(tmp_path, request.getfixturevalue(server) if server else None)
+    return make_world(kind).new_location(
+        tmp_path, request.getfixturevalue(server) if server else None
+    )
 
 
 @pytest.mark.some(10)

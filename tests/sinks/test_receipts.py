@@ -85,7 +85,7 @@ def commit(sink: Any, number: int, attempt: str = "a1") -> Any:
 def test_the_text_of_another_generation(tmp_path: Path) -> None:
     """What the ledger keeps of a receipt is its own text, also once a later one replaced it."""
     world = world_of("sqlite")
-    sink = world.sink_at(world.place(tmp_path, None))
+    sink = world.sink_at(world.new_location(tmp_path, None))
     sink.prepare()
     first = commit(sink, 0).committed.receipt
     text = sink.receipt_text(first)
@@ -98,7 +98,7 @@ def test_the_text_of_another_generation(tmp_path: Path) -> None:
 def test_columns_that_nobody_asks_for_are_not_read(kind: str, tmp_path: Path) -> None:
     """Dead letters are counted by their attempts alone, however long their messages are."""
     world = world_of(kind)
-    sink = world.sink_at(world.place(tmp_path, None))
+    sink = world.sink_at(world.new_location(tmp_path, None))
     sink.prepare()
     refused, staged = staged_receipt(sink, 0)
     sink.commit_dead(refused.plan, refused.attempt, staged)
@@ -117,7 +117,7 @@ def test_what_is_kept_of_a_window_is_told_and_restored(
     """
     world, key = world_of(kind), window(0).key
     server = request.getfixturevalue(world.server) if world.server else None
-    sink_before = world.sink_at(world.place(tmp_path, server))
+    sink_before = world.sink_at(world.new_location(tmp_path, server))
     sink_before.prepare()
     text = sink_before.receipt_text(commit(sink_before, 0).committed.receipt)
     other_text = sink_before.receipt_text(commit(sink_before, 1).committed.receipt)

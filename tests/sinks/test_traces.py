@@ -106,7 +106,7 @@ def open_recorded(kind: str, location: str, recorder: Recorder, who: str) -> Any
 @pytest.fixture
 def make(kind: str, tmp_path: Path, recorder: Recorder) -> Make:
     """Runs' sinks on one prepared table."""
-    location = world_of(kind).place(tmp_path / "table", None)
+    location = world_of(kind).new_location(tmp_path / "table", None)
     world_of(kind).sink_at(location).prepare()
     return partial(open_recorded, kind, location, recorder)
 

@@ -75,7 +75,7 @@ def test_every_value_comes_back(request: pytest.FixtureRequest, tmp_path: Path, 
         arrays["deep"] = pa.array([{ODD: None}] * longest, pa.struct([(ODD, pa.int64())]))
     server = request.getfixturevalue(world.server) if world.server else None
     rows = pa.RecordBatch.from_pydict(arrays)
-    comes_back(world.sink_at(world.place(tmp_path, server), rows.schema), rows)
+    comes_back(world.sink_at(world.new_location(tmp_path, server), rows.schema), rows)
 
 
 @pytest.mark.some(2)
@@ -95,5 +95,5 @@ def test_whatever_a_column_can_hold_comes_back(
     arrays = [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)]
     rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
     with tempfile.TemporaryDirectory() as folder:
-        location = WORLDS[kind].place(Path(folder), None)
+        location = WORLDS[kind].new_location(Path(folder), None)
         comes_back(WORLDS[kind].sink_at(location, schema), rows)

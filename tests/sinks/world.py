@@ -55,11 +55,11 @@ class SinkWorld(ABC):
     """Who dies there has committed."""
 
     @abstractmethod
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         """The place of a table that isn't there yet. `server`: the value of that fixture."""
 
     @abstractmethod
-    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         """A sink at a place, with its dead letters at hand."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class SinkWorld(ABC):
         self, location: str, rows: pa.Schema = ROWS, metadata: Mapping[str, str] = DEFAULT
     ) -> Any:
         """The same; another process opens it so, too."""
-        sink = self.made(location, rows, metadata)
+        sink = self.make_sink(location, rows, metadata)
         sink.opened_at = location
         return sink
 
@@ -107,7 +107,7 @@ class SinkWorld(ABC):
         answered(sink, (Unanswered("the line is cut"), True))
         return nullcontext()
 
-    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
+    def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
         """Another run has its turn once, between look and put; or before the look, where that
         one waits for a lock.
         """
@@ -116,4 +116,4 @@ class SinkWorld(ABC):
     @contextmanager
     def placed(self, folder: Path) -> Iterator[str]:
         """A new place in a folder, with the server that it needs, which may be struck."""
-        yield self.place(folder, None)
+        yield self.new_location(folder, None)

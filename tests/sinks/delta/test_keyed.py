@@ -69,7 +69,7 @@ def test_lost_tombstones_refuse_older_windows(tmp_path: Path, damage: str) -> No
         table.commit(log, 0)
     assert ("missing" in refused.value.what) == (damage == "gone")
     assert [f.level for f in table.findings()] == ["wrong"]
-    assert sorted(table.held()) == [B]
+    assert sorted(table.held_rows()) == [B]
 
 
 def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
         counts.append(len(merging.data_files(DeltaTable(table.uri))))
     assert max(counts) == merging.FEW
     assert counts[: merging.FEW] == list(range(1, merging.FEW + 1))
-    assert len(table.held()) == windows
+    assert len(table.held_rows()) == windows
     assert not table.wrong()
 
 

@@ -24,11 +24,11 @@ class DeltaWorld(SinkWorld):
 
     twins = (appends_by_path,)
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         del server
         return str(folder / "orders")
 
-    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         return DeltaBoth(location, rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
@@ -46,7 +46,7 @@ class DeltaKeyedWorld(DeltaWorld):
     def __init__(self, *, marks: bool = False) -> None:
         self.key = PrimaryKey(("id",), marks=marks, buckets=3)
 
-    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         return DeltaKeyedBoth(location, rows, self.key, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:

@@ -98,7 +98,9 @@ def test_pyiceberg_reads_every_column(full_table: IcebergBoth) -> None:
     """
     from pyiceberg.catalog.sql import SqlCatalog
 
-    catalog = SqlCatalog("default", uri=f"sqlite:///{full_table.at.warehouse}/catalog.db")
+    catalog = SqlCatalog(
+        "default", uri=f"sqlite:///{full_table.catalog_table.warehouse}/catalog.db"
+    )
     rows = catalog.load_table("ns.t").scan().to_arrow()
     catalog.close()
     zone = "zoneinfo.ZoneInfo(key='UTC')"  # pyarrow's before 21 is pytz's

@@ -123,7 +123,7 @@ def test_what_was_committed_stays_so(sink: Any, maintain: Callable[[Any], object
     """
     committed = list(sink.receipts())
     maintain(sink)
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert list(fresh.receipts()) == committed
     assert isinstance(commit(fresh, 0, attempt="again"), AlreadyDone)
     assert is_complete(fresh, 0)
@@ -141,7 +141,7 @@ def test_a_rollback_takes_rows_and_receipts_back_together(sink: Any) -> None:
     assert (sink.size()[0], sink.size()[1] > 1000) == (36, True)
     first = sink.look(window(0)).version
     table(sink).manage_snapshots().set_current_snapshot(first).commit()
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
     assert fresh.size()[0] == 18
     assert isinstance(commit(fresh, 1, attempt="b1"), Done)
@@ -161,7 +161,7 @@ def test_a_rollback_outlives_compaction_and_expiry(
     """
     table(sink).manage_snapshots().set_current_snapshot(sink.look(window(0)).version).commit()
     maintain(sink)
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
     assert fresh.look(window(1)) is None
     staged_receipt(fresh, 3, attempt="died")
@@ -182,7 +182,7 @@ def test_a_rollback_to_a_snapshot_of_others(tmp_path: Path) -> None:
     empty = receipt(plan(sink, 0, (0, 0)), [], 0, "a1")
     assert isinstance(sink.commit(empty, []), Done)
     table(sink).manage_snapshots().set_current_snapshot(others).commit()
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert list(fresh.receipts()) == []
     assert isinstance(fresh.commit(empty, []), Done)
 
@@ -194,7 +194,7 @@ def test_windows_that_others_deleted_were_not_rolled_back(sink: Any) -> None:
     table(sink).delete(f"_window = '{window(0).key}'")
     rewrite(sink)
     expire_all(sink)
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert [c.receipt.window for c in fresh.receipts()] == [window(0), window(1)]
     assert isinstance(commit(fresh, 0, attempt="again"), AlreadyDone)
     assert len(ids(fresh)) == 18
@@ -206,7 +206,7 @@ def test_a_newest_window_without_rows_was_not_rolled_back(sink: Any) -> None:
     assert isinstance(sink.commit(empty, []), Done)
     rewrite(sink)
     expire_all(sink)
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert [c.receipt.window for c in fresh.receipts()] == [window(n) for n in (0, 1, 2)]
     assert isinstance(fresh.commit(empty, []), AlreadyDone)
 
@@ -221,7 +221,9 @@ def test_a_size_is_told_without_reading_rows(sink: Any) -> None:
     for file in folder_of(sink).rglob("*.parquet"):
         file.unlink()
     assert sink.size()[0] == 36
-    other_sink = IcebergBoth(CatalogTable.in_folder(sink.at.warehouse, "shop.other"), ROWS)
+    other_sink = IcebergBoth(
+        CatalogTable.in_folder(sink.catalog_table.warehouse, "shop.other"), ROWS
+    )
     assert other_sink.size() is None
     other_sink.prepare()
     assert other_sink.size() == (0, 0)
@@ -238,7 +240,7 @@ def test_dead_letters_that_a_rollback_took_back_are_brought_again(sink: Any) -> 
     about.maintenance.expire_snapshots().by_ids(
         [s.snapshot_id for s in about.snapshots() if s.snapshot_id != newest]
     ).commit()
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     assert fresh.dead_letters.count(window(1), "a1") == 0
     commit(fresh, 1)
     assert fresh.dead_letters.count(window(1), "a1") == 2
@@ -350,7 +352,7 @@ def test_rows_that_another_engine_deletes_by_equality(sink: Any) -> None:
     """A lookup in such a table is refused before anything is read; once all rows are younger than
     the deletes, as after a rewrite, these say nothing.
     """
-    snapshots = IcebergSnapshots(sink.at)
+    snapshots = IcebergSnapshots(sink.catalog_table)
     assert snapshots.newest() == str(table(sink).current_snapshot().snapshot_id)
     options = {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": [1]}
     delete(sink, pa.table({"id": ["0-0"]}), **options)
@@ -388,7 +390,7 @@ def test_other_partitions_are_refused(sink: Any) -> None:
     window_receipt, staged = staged_receipt(sink, 2)
     spec: UpdateSpec = table(sink).update_spec()
     spec.add_field("_topic", IdentityTransform(), "by_topic").commit()
-    fresh = sink_at(sink.at.warehouse)
+    fresh = sink_at(sink.catalog_table.warehouse)
     for ask in (
         fresh.prepare,
         lambda: fresh.look(window(0)),
@@ -403,12 +405,15 @@ def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
     sink = sink_at(str(tmp_path))
     sink.prepare()
     table(sink).transaction().remove_properties("windrow.pipeline").commit_transaction()
-    old_metadata = opened(sink.at).load_table(sink.at.table).metadata_location
+    old_metadata = opened(sink.catalog_table).load_table(sink.catalog_table.table).metadata_location
     with pytest.raises(
         SpecError, match=r"not made by windrow: its property 'windrow\.pipeline' is missing"
     ):
         sink.prepare()
-    assert opened(sink.at).load_table(sink.at.table).metadata_location == old_metadata
+    assert (
+        opened(sink.catalog_table).load_table(sink.catalog_table.table).metadata_location
+        == old_metadata
+    )
 
 
 def test_a_table_of_another_form_is_refused(tmp_path: Path) -> None:
@@ -434,7 +439,7 @@ def test_a_lost_page_stops_everything(sink: Any) -> None:
     """Nobody can tell then which windows are there: no look answers, and nothing is
     written, until it is back.
     """
-    (page,) = Path(sink.at.warehouse).glob(
+    (page,) = Path(sink.catalog_table.warehouse).glob(
         "shop/orders/_windrow/pages/"
         + table(sink).current_snapshot().summary["windrow.page"]
         + ".json"
@@ -443,12 +448,12 @@ def test_a_lost_page_stops_everything(sink: Any) -> None:
     for damaged in (b"", content[:-5], content.replace(b"a", b"b")):
         page.write_bytes(damaged)
         with pytest.raises(DamagedError, match="page"):
-            sink_at(sink.at.warehouse).look(window(0))
+            sink_at(sink.catalog_table.warehouse).look(window(0))
     page.unlink()
     with pytest.raises(DamagedError, match="missing"):
-        commit(sink_at(sink.at.warehouse), 7)
+        commit(sink_at(sink.catalog_table.warehouse), 7)
     page.write_bytes(content)
-    assert len(list(sink_at(sink.at.warehouse).receipts())) == 2
+    assert len(list(sink_at(sink.catalog_table.warehouse).receipts())) == 2
 
 
 def test_what_was_given_up_stays_so_after_expiry(sink: Any) -> None:
@@ -483,8 +488,8 @@ def roll_back(sink: Any) -> None:
 
 def make_anew(sink: Any) -> None:
     """The table goes, and one like it comes to its place."""
-    opened(sink.at).drop_table(sink.at.table)
-    sink_at(sink.at.warehouse).prepare()
+    opened(sink.catalog_table).drop_table(sink.catalog_table.table)
+    sink_at(sink.catalog_table.warehouse).prepare()
 
 
 @pytest.mark.parametrize(("foreign_commit", "row_count"), [(rewrite, 54), (roll_back, 36)])

@@ -129,12 +129,14 @@ def test_a_commit_is_synced_before_it_is_reported(
         synced.add(str(Path(f"/proc/self/fd/{handle}").readlink()))
         fsync(handle)
 
-    old_paths = {path for path in Path(sink.at.warehouse).rglob("*") if path.is_file()}
+    old_paths = {path for path in Path(sink.catalog_table.warehouse).rglob("*") if path.is_file()}
     monkeypatch.setattr(os, "fsync", watched)
     receipt, staged = staged_receipt(sink, 0, dead=False)
     sink.commit(receipt, staged)
     monkeypatch.undo()
-    new = {path for path in Path(sink.at.warehouse).rglob("*") if path.is_file()} - old_paths
+    new = {
+        path for path in Path(sink.catalog_table.warehouse).rglob("*") if path.is_file()
+    } - old_paths
     names = {path.name.rpartition(".")[2] for path in new}
     assert names == {"parquet", "json", "avro"}
     assert {str(path) for path in new} | {str(path.parent) for path in new} <= synced

@@ -93,7 +93,7 @@ def test_no_secret_is_sent_to_tasks(
     packed, stagers = pack_for_tasks(sink)
     for secret in (s3_server.secret, CANARY):
         assert secret.encode() not in packed
-        assert secret not in f"{stagers} {sink.identity} {sink.at}"
+        assert secret not in f"{stagers} {sink.identity} {sink.catalog_table}"
     properties = stagers[0].storage.properties()
     assert (properties["s3.secret-access-key"], properties["s3.session-token"]) == (
         s3_server.secret,
@@ -114,7 +114,7 @@ def test_a_secret_that_changes(secret_properties: dict[str, Property], tmp_path:
     assert pack_for_tasks(sink)[1][0].storage == rows.storage
     from windrow.ingest.sinks.iceberg.catalogs import opened
 
-    assert opened(sink.at).properties["s3.session-token"] == "another"
+    assert opened(sink.catalog_table).properties["s3.session-token"] == "another"
 
 
 def test_a_secret_that_is_not_where_it_should_be(

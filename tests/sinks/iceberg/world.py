@@ -41,7 +41,7 @@ class IcebergBoth(WithDeadLetters, WindowTable):
         self.dead_letters = DeadLetterTable(letters)
 
     @property
-    def at(self) -> CatalogTable:
+    def catalog_table(self) -> CatalogTable:
         """Where the table is."""
         return self.store.at
 
@@ -55,11 +55,11 @@ class IcebergWorld(SinkWorld):
     locks_between = True
     """Whoever is stopped right in the transaction of the catalog's SQLite holds its lock."""
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         del server
         return str(folder)
 
-    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         return IcebergBoth(CatalogTable.in_folder(location, TABLE), rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:

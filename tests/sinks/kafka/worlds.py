@@ -43,7 +43,7 @@ class KafkaWorld(SinkWorld):
     more: ClassVar[Mapping[str, Any]] = {}
     twins = (random_id,)
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         return new_place(server, str(folder / "staging"), **self.more)
 
     @contextmanager
@@ -51,7 +51,7 @@ class KafkaWorld(SinkWorld):
         with servers.kafka(folder, **self.more) as location:
             yield location
 
-    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         return at(location, KafkaBoth)
 
     def twin_at(self, location: str, twin: str) -> Any:

@@ -95,7 +95,7 @@ def test_a_table_of_the_owners_own(database: str, unique: str) -> None:
     an index that does.
     """
     first_table = PostgresKeyed(f"{database}#public.first", KEYS["upsert"])
-    assert first_table.held() == {}
+    assert first_table.held_rows() == {}
     run(
         database,
         (
@@ -156,7 +156,7 @@ def test_tombstones_are_widened_with_the_key(database: str) -> None:
     table.turn_to(ROWS)
     table.commit(log, 2)
     table.commit(log, 0)
-    assert sorted(table.held()) == [B]
+    assert sorted(table.held_rows()) == [B]
     assert not table.wrong()
 
 
@@ -173,7 +173,7 @@ def test_lost_tombstones_refuse_windows(database: str, table: PostgresKeyed) -> 
     with pytest.raises(DamagedError, match=name):
         table.commit(log, 0)
     assert [f.level for f in table.findings()] == ["wrong"]
-    assert table.held() == {}
+    assert table.held_rows() == {}
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ class PostgresWorld(SinkWorld):
     locks_between = True
     key: PrimaryKey | None = None
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         return f"{server}#{folder.name}"
 
     @contextmanager
@@ -148,7 +148,7 @@ class PostgresWorld(SinkWorld):
         with servers.postgres() as url:
             yield f"{url}#public.orders"
 
-    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         if self.key is None:
             return PostgresBoth(place_of(location), rows, metadata)
         return PostgresKeyedBoth(place_of(location), rows, self.key, metadata)
@@ -160,7 +160,7 @@ class PostgresWorld(SinkWorld):
         tables = keyed_pieces(sink)
         return [table.drop_columns([DELETED]) for table in tables] if self.key.marks else tables
 
-    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
+    def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
         """Behind its look it has the lock."""
         before_look(sink, turn)
 

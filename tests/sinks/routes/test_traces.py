@@ -81,7 +81,7 @@ def open_recorded(location: str, recorder: Recorder, who: str) -> Any:
 @pytest.fixture
 def location(tmp_path: Path) -> str:
     """Three prepared tables."""
-    location = WORLD.place(tmp_path, None)
+    location = WORLD.new_location(tmp_path, None)
     WORLD.sink_at(location).prepare()
     return location
 

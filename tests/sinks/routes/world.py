@@ -110,13 +110,13 @@ def window_first(sink: Any) -> None:
 class InMemoryWorld(MemoryWorld):
     """Three tables in memory."""
 
-    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         return in_memory(Path(location), rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         return pieces(sink)
 
-    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
+    def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
         take_turn_before(sink.tables[0], "commit", turn)
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
@@ -135,17 +135,17 @@ class RoutesWorld(SinkWorld):
     locks_between = True
     """Whoever is stopped in the transaction of the SQLite table holds its lock."""
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         del server
         return str(folder / "tables")
 
-    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         return of_two_kinds(Path(location), rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:
         return pieces(sink)
 
-    def overtaken(self, sink: Any, turn: Callable[[], object]) -> None:
+    def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
         take_turn_before(sink.tables[0], "commit", turn)
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:

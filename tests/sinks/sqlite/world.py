@@ -56,11 +56,11 @@ class SqliteWorld(SinkWorld):
     locks = True
     twins = (receipt_first,)
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         del server
         return str(folder / "orders.sqlite")
 
-    def made(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
+    def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
         return SqliteBoth(location, rows, metadata)
 
     def pieces(self, sink: Any) -> list[pa.Table]:

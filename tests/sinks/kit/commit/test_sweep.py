@@ -47,7 +47,7 @@ def world(kind: str) -> SinkWorld:
 @pytest.fixture
 def sink(world: SinkWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A table with one window, that doesn't wait between tries."""
-    sink = world.sink_at(world.place(tmp_path, None))
+    sink = world.sink_at(world.new_location(tmp_path, None))
     monkeypatch.setattr(type(sink.store), "waits", (0.0, 0.0))
     sink.prepare()
     commit(sink, 0)

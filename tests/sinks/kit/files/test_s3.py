@@ -51,7 +51,7 @@ class DeltaInStore(DeltaWorld):
     repeats_lost_puts = True
     """Its client sends a put without an answer again by itself."""
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         return f"{server.bucket()}/orders"
 
 
@@ -62,7 +62,7 @@ class FilesInStore(FilesWorld):
     log = "/orders/_windrow/log/"
     repeats_lost_puts = False
 
-    def place(self, folder: Path, server: Any) -> str:
+    def new_location(self, folder: Path, server: Any) -> str:
         return f"{server.bucket()}/orders"
 
 
@@ -99,7 +99,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 @pytest.fixture
 def fresh(world: Any, s3: S3Server, tmp_path: Path) -> Any:
     """A table in a bucket that isn't there yet."""
-    return world.sink_at(world.place(tmp_path, s3))
+    return world.sink_at(world.new_location(tmp_path, s3))
 
 
 @pytest.fixture
