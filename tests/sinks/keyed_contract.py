@@ -95,28 +95,28 @@ def run_random_log(
         run = partial(table.commit, log, number)
         to_the_end(run, run)  # as a retry would, whether it is there or not
         if dice.random() < 0.3:
-            number_again = dice.choice(sorted(table.generations))
+            earlier_number = dice.choice(sorted(table.generations))
             old_generation, replayed = (
-                table.generations[number_again],
+                table.generations[earlier_number],
                 replay(
-                    dice, log, number_again, deletes=deletes, unavailable_share=unavailable_share
+                    dice, log, earlier_number, deletes=deletes, unavailable_share=unavailable_share
                 ),
             )
-            to_the_end(partial(table.commit, replayed, number_again, replace=True))
-            log = replayed if table.generations[number_again] > old_generation else log
+            to_the_end(partial(table.commit, replayed, earlier_number, replace=True))
+            log = replayed if table.generations[earlier_number] > old_generation else log
         if dice.random() < 0.5:
-            number_again = dice.choice(sorted(table.generations))
-            accepted, dead[number_again] = (
-                part[number_again]
-                for part in divide_log(dice, {number_again: dead[number_again]}, 0.6)
+            earlier_number = dice.choice(sorted(table.generations))
+            accepted, dead[earlier_number] = (
+                part[earlier_number]
+                for part in divide_log(dice, {earlier_number: dead[earlier_number]}, 0.6)
             )
-            old_generation = table.generations[number_again]
+            old_generation = table.generations[earlier_number]
             to_the_end(
-                partial(table.replay_dead_letters, log, {number_again: accepted}, number_again)
+                partial(table.replay_dead_letters, log, {earlier_number: accepted}, earlier_number)
             )
             log = (
-                join_logs(log, {number_again: accepted}, number_again)
-                if table.generations[number_again] > old_generation
+                join_logs(log, {earlier_number: accepted}, earlier_number)
+                if table.generations[earlier_number] > old_generation
                 else log
             )
     return table.wrong()

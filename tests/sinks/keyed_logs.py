@@ -61,7 +61,8 @@ Key = tuple[str, int]
 class Change(NamedTuple):
     """What a message does to a key.
 
-    `amount`: of its row; None: it takes the row out. `keeps_tags`: it leaves the row's tags as they are.
+    `amount`: of its row; None: it takes the row out.
+    `keeps_tags`: it leaves the row's tags as they are.
     """
 
     key: Key

@@ -31,15 +31,15 @@ KINDS = {
 }
 
 
-def read_all(sink: Any) -> None:
+def ask_row_ranges(sink: Any) -> None:
     sink.audit().rows_held(window(0))
 
 
-def deep(sink: Any) -> None:
+def sum_contents(sink: Any) -> None:
     summed(sink.look(window(0)).receipt.splits, sink.audit().contents(window(0)), sink.metadata)
 
 
-def counted(sink: Any) -> None:
+def count_dead(sink: Any) -> None:
     sink.dead_letters.count(window(0), "a1")
 
 
@@ -47,15 +47,15 @@ def read(sink: Any) -> None:
     sink.dead_letters.read(window(0), "a1")
 
 
-def dead(sink: Any) -> None:
+def sum_dead(sink: Any) -> None:
     summed(
         sink.look(window(0)).receipt.splits, sink.dead_letters.contents(window(0)), DEFAULT, "a1"
     )
 
 
 ASKS: dict[bool, list[Callable[[Any], None]]] = {
-    False: [read_all, deep],
-    True: [counted, read, dead],
+    False: [ask_row_ranges, sum_contents],
+    True: [count_dead, read, sum_dead],
 }
 
 

@@ -60,7 +60,7 @@ class Course:
         early = self.world.sink_at(location)
         early.prepare()
         race(self, early, self.world.reopen(early))
-        fresh, rows_by_partition = (
+        fresh, ids_by_partition = (
             self.world.reopen(early),
             dict[TopicPartition, dict[int, object]](),
         )
@@ -68,12 +68,12 @@ class Course:
             split for window_receipt in self.reported for split in window_receipt.plan.splits
         ):
             offsets = range(split.start, split.stop)
-            rows_by_partition.setdefault(split.tp, {}).update(
+            ids_by_partition.setdefault(split.tp, {}).update(
                 {o: identity(split.tp, o) for o in offsets}
             )
         try:
             receipts = [c.receipt for c in fresh.receipts()]
-            return check(rows_by_partition, self.world.pieces(fresh), [], receipts, content="id")
+            return check(ids_by_partition, self.world.pieces(fresh), [], receipts, content="id")
         except WindrowError as error:
             return Report(receipts=(str(error),))
 

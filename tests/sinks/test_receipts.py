@@ -32,12 +32,12 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-50])
 
 
-def changed(file: Path) -> None:
+def change_attempt(file: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b'"a1"', b'"a2"'))
 
 
 HARMS: list[tuple[str, Callable[[Path], None] | str]] = [
-    *((kind, harm) for kind in FILES for harm in (remove, cut, changed)),
+    *((kind, harm) for kind in FILES for harm in (remove, cut, change_attempt)),
     *(
         ("sqlite", f"{harm} WHERE window = '{window(0).key}'")
         for harm in (

@@ -116,10 +116,12 @@ class RecordedCursor(psycopg.Cursor[Any]):
 
     def _newest_attempt(self, window: str) -> str | None:
         """The attempt of the window's newest receipt, which has just been asked for."""
-        pg_rows = self.pgresult
-        if pg_rows is None:
+        pg_result = self.pgresult
+        if pg_result is None:
             return None
-        rows = [(pg_rows.get_value(n, 0), pg_rows.get_value(n, 1)) for n in range(pg_rows.ntuples)]
+        rows = [
+            (pg_result.get_value(n, 0), pg_result.get_value(n, 1)) for n in range(pg_result.ntuples)
+        ]
         return next(
             (
                 from_json(text.decode(), Receipt).attempt

@@ -42,8 +42,8 @@ REFUSED = [
 
 @pytest.fixture
 def port(database: str) -> Iterator[int]:
-    with tls_port(_socket(database)) as tls_port_number:
-        yield tls_port_number
+    with tls_port(_socket(database)) as listening_port:
+        yield listening_port
 
 
 def _socket(database: str) -> str:

@@ -62,10 +62,10 @@ async def _serve(
                 await writer.drain()
                 if tls:
                     await writer.start_tls(context)
-                    behind_reader, server_writer = await asyncio.open_unix_connection(socket)
+                    server_reader, server_writer = await asyncio.open_unix_connection(socket)
                     try:
                         await asyncio.gather(
-                            _forward(reader, server_writer), _forward(behind_reader, writer)
+                            _forward(reader, server_writer), _forward(server_reader, writer)
                         )
                     finally:  # also if it is cancelled before either has begun
                         await _hang_up(server_writer)

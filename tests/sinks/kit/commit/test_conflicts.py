@@ -203,8 +203,8 @@ def test_a_window_joins_on(
     with pytest.raises(OwnerError, match="two ledgers") as refused:
         decide(proposal, view_of(proposal, neighbour_receipt))
     cuts = (
-        f"is cut at offset {own_cut} where the committed window {neighbour_receipt.receipt.window.key} is"
-        f" cut at offset {neighbour_cut}"
+        f"is cut at offset {own_cut} where the committed window"
+        f" {neighbour_receipt.receipt.window.key} is cut at offset {neighbour_cut}"
     )
     assert refused.value.what.startswith(f"window {proposal.window.key} {cuts}: ")
     assert error_position(refused.value) == ("commit", TOPIC.topic, 0, own_cut)
