@@ -66,7 +66,7 @@ def ends(job: Job) -> int | None:
     return process.exitcode
 
 
-def holds(stage: Stage, number: int, first: str | None = None) -> None:
+def assert_holds(stage: Stage, number: int, first: str | None = None) -> None:
     """All of this window is there exactly once; `first`: by this attempt."""
     fresh = stage.kind.sink_at(stage.job.place)
     report = verdict_alone(stage.kind, fresh, number, stage.job.rows)
@@ -86,7 +86,7 @@ def test_dead_at_a_point(stage: Stage, point: CrashPoint, death: str) -> None:
         CRASHED if death == "raise" else -9
     )
     assert ends(job.but(attempt="retry")) == (ALREADY if point in stage.kind.arrived else DONE)
-    holds(stage, job.window, "first" if point in stage.kind.arrived else "retry")
+    assert_holds(stage, job.window, "first" if point in stage.kind.arrived else "retry")
 
 
 def test_dead_at_a_point_of_its_own(stage: Stage) -> None:
@@ -97,7 +97,7 @@ def test_dead_at_a_point_of_its_own(stage: Stage) -> None:
         job = stage.job.but(window=next(stage.numbers))
         assert ends(job.but(attempt="first", crash=f"{point}:kill")) == -9
         assert ends(job.but(attempt="retry")) == DONE
-        holds(stage, job.window, "retry")
+        assert_holds(stage, job.window, "retry")
 
 
 @pytest.mark.parametrize("point", short_parameters(POINTS, "commit.before"))
@@ -122,7 +122,7 @@ def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
     assert (zombie.exitcode, retry.exitcode) == (
         (DONE, ALREADY) if first == "zombie" else (ALREADY, DONE)
     )
-    holds(stage, job.window, first)
+    assert_holds(stage, job.window, first)
 
 
 @pytest.mark.some(2)
@@ -134,7 +134,7 @@ def test_a_retry_dies_too(stage: Stage, point: CrashPoint) -> None:
     assert ends(job.but(attempt="first", crash=f"{point}:kill")) == -9
     assert ends(job.but(attempt="second", crash=f"{following}:kill")) in {-9, ALREADY}
     assert ends(job.but(attempt="third")) in COMMITTED
-    holds(stage, job.window)
+    assert_holds(stage, job.window)
 
 
 KILLS = 10
@@ -164,5 +164,5 @@ def test_killed_at_any_moment(part: int, dice: random.Random, stage: Stage) -> N
         job = stage.job.but(window=next(stage.numbers))
         codes.append(meets(job.but(attempt="first"), took * (kill + dice.random()) / KILLS)[0])
         assert ends(job.but(attempt="retry")) in COMMITTED
-        holds(stage, job.window)
+        assert_holds(stage, job.window)
     assert -9 in codes, f"none was still alive to be killed: {codes}"

@@ -60,7 +60,7 @@ def commit(sink: DeltaBoth, number: int, generation: int = 0) -> None:
     assert isinstance(sink.commit(window_receipt, staged), Done)
 
 
-def holds(uri: str, numbers: range) -> None:
+def assert_holds(uri: str, numbers: range) -> None:
     """The table holds each message of these windows once, whoever reads it."""
     fresh = DeltaBoth(uri, ROWS)
     receipts = [c.receipt for c in fresh.receipts()]
@@ -84,15 +84,15 @@ class Wire:
         self.write_count = 0
         remaining_acts, write = list(acts), DeltaTable.create_write_transaction
 
-        def written(*args: Any, **more: Any) -> None:
+        def write_acting(*args: Any, **more: Any) -> None:
             self.write_count += 1
             send = lambda: write(*args, **more)  # noqa: E731
             remaining_acts.pop(0)(send) if remaining_acts else send()
 
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", written)
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", write_acting)
 
 
-def lands_unanswered(error: Exception) -> Callable[[Callable[[], None]], None]:
+def land_unanswered(error: Exception) -> Callable[[Callable[[], None]], None]:
     """The commit arrives, and its answer is an error."""
 
     def act(send: Callable[[], None]) -> None:
@@ -102,7 +102,7 @@ def lands_unanswered(error: Exception) -> Callable[[Callable[[], None]], None]:
     return act
 
 
-def fails(error: Exception) -> Callable[[Callable[[], None]], None]:
+def fail_unsent(error: Exception) -> Callable[[Callable[[], None]], None]:
     """The commit never leaves."""
 
     def act(_: Callable[[], None]) -> None:
@@ -127,7 +127,7 @@ def test_a_commit_that_arrived_unanswered_is_found(
     sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Whatever the error says, a commit that is in the table is done, and not sent twice."""
-    wire = Wire(monkeypatch, lands_unanswered(error))
+    wire = Wire(monkeypatch, land_unanswered(error))
     window_receipt, staged = staged_receipt(sink, 0)
     outcome = sink.commit(window_receipt, staged)
     assert isinstance(outcome, Done)
@@ -142,7 +142,7 @@ def test_a_commit_that_never_left_is_sent_again(
     sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """A failure that left nothing behind is tried again with the same files."""
-    wire = Wire(monkeypatch, fails(error), fails(error))
+    wire = Wire(monkeypatch, fail_unsent(error), fail_unsent(error))
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
     assert wire.write_count == 3
 
@@ -152,11 +152,11 @@ def test_a_dead_letter_commit_unanswered(sink: DeltaBoth, monkeypatch: pytest.Mo
     are an unknown outcome.
     """
     window_receipt, staged = staged_receipt(sink, 0)
-    wire = Wire(monkeypatch, lands_unanswered(OSError("reset")))
+    wire = Wire(monkeypatch, land_unanswered(OSError("reset")))
     sink.commit_dead(window_receipt.plan, "a1", staged)
     assert wire.write_count == 1
     assert sum(p.num_rows for p in delta_pieces(f"{sink.uri}_dead")) == 2
-    Wire(monkeypatch, *[fails(OSError("no route"))] * 3)
+    Wire(monkeypatch, *[fail_unsent(OSError("no route"))] * 3)
     with pytest.raises(OutcomeUnknownError, match="no route"):
         sink.commit_dead(window_receipt.plan, "a2", staged)
 
@@ -181,11 +181,11 @@ def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ others, between loo
 
 
-def property_set(uri: str) -> None:
+def set_property(uri: str) -> None:
     DeltaTable(uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 3 days"})
 
 
-def maintained(uri: str) -> None:
+def maintain(uri: str) -> None:
     table = DeltaTable(uri)
     table.optimize.compact()
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
@@ -205,7 +205,7 @@ def clean_log_up_to(uri: str, kept_version: int = 2) -> None:
             (Path(uri) / entry_name(version)).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("turn", [property_set, maintained, clean_log_up_to])
+@pytest.mark.parametrize("turn", [set_property, maintain, clean_log_up_to])
 def test_what_comes_between_look_and_put(sink: DeltaBoth, turn: Callable[[str], None]) -> None:
     """Whatever others do to the table or its log, the commit looks again, arrives
     behind it, and nothing is lost.
@@ -251,7 +251,7 @@ def test_two_processes_race(sink: DeltaBoth) -> None:
         run.join(60)
         assert run.exitcode == 0
     assert done == RACES
-    holds(sink.uri, range(RACES))
+    assert_holds(sink.uri, range(RACES))
 
 
 # ----------------------------------------------------------------------------------- what a look se
@@ -273,7 +273,7 @@ def test_a_table_made_anew_is_another_one(sink: DeltaBoth, longer: bool) -> None
         commit(new_sink, number)
     assert (sink.look(window(1)) is not None) is longer
     commit(sink, 4 if longer else 1)
-    holds(sink.uri, range(5 if longer else 2))
+    assert_holds(sink.uri, range(5 if longer else 2))
 
 
 def test_a_gap_that_a_clean_up_made_is_not_the_end(sink: DeltaBoth) -> None:
@@ -286,7 +286,7 @@ def test_a_gap_that_a_clean_up_made_is_not_the_end(sink: DeltaBoth) -> None:
     clean_log_up_to(sink.uri, kept_version=3)
     assert sink.look(window(3)) is not None
     commit(sink, 6)
-    holds(sink.uri, range(7))
+    assert_holds(sink.uri, range(7))
 
 
 def test_nothing_is_loaded_where_nothing_has_come(
@@ -392,9 +392,9 @@ def test_checkpoints_are_made(sink: DeltaBoth) -> None:
     for path in log.glob("*.json"):
         if path.name < checkpoints[-1]:
             path.unlink()
-    holds(sink.uri, range(8))
+    assert_holds(sink.uri, range(8))
     commit(sink, 8)
-    holds(sink.uri, range(9))
+    assert_holds(sink.uri, range(9))
 
 
 def test_a_table_that_is_made_during_a_look_is_no_lost_one(
@@ -405,14 +405,14 @@ def test_a_table_that_is_made_during_a_look_is_no_lost_one(
     looking_sink, creating_sink = (DeltaBoth(uri, ROWS) for _ in range(2))
     looked = Place.folders
 
-    def made_now(self: Place, folder: str) -> set[str]:
+    def create_then_list(self: Place, folder: str) -> set[str]:
         if folder == "_windrow":
             monkeypatch.undo()
             creating_sink.prepare()
             commit(creating_sink, 0)
         return looked(self, folder)
 
-    monkeypatch.setattr(Place, "folders", made_now)
+    monkeypatch.setattr(Place, "folders", create_then_list)
     assert looking_sink.look(window(0)) == creating_sink.look(window(0)) is not None
 
 
@@ -431,7 +431,7 @@ def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.M
         commit(sink, number)
         first_entry_exists.append((Path(sink.uri) / entry_name(1)).exists())
     assert first_entry_exists == [True, True, True, True, False, False]
-    holds(sink.uri, range(6))
+    assert_holds(sink.uri, range(6))
 
 
 def test_all_that_counts_is_synced(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,11 +441,11 @@ def test_all_that_counts_is_synced(sink: DeltaBoth, monkeypatch: pytest.MonkeyPa
     DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "4"})
     synced, fsync = list[str](), os.fsync
 
-    def watched(handle: int) -> None:
+    def sync_watched(handle: int) -> None:
         synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
         fsync(handle)
 
-    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(os, "fsync", sync_watched)
     for generation in (0, 1):
         synced.clear()
         commit(sink, 0, generation)

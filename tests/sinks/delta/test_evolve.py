@@ -57,7 +57,7 @@ def plain(tmp_path: Path) -> Evolving:
 changes = pytest.mark.parametrize(("schema", "evolve"), CHANGES, ids=["add", "widen"])
 
 
-def once_worked_out(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[str]:
+def act_before_send(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[str]:
     """Have something done after the next commit has written what it needs, and before
     it is sent; once.
     """
@@ -352,7 +352,7 @@ def test_each_file_is_written_anew_once(plain: Evolving, monkeypatch: pytest.Mon
     those of what has come: it gets done at last.
     """
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
-    acted = once_worked_out(monkeypatch, lambda: plain.commit(rival, 2))
+    acted = act_before_send(monkeypatch, lambda: plain.commit(rival, 2))
     plain.commit(sink, 3)
     assert acted
     # four narrow files and the rival's two, each rewritten once, and the two that are wide
@@ -369,7 +369,7 @@ def test_the_table_becomes_wider_still_between_two_tries(
     old = table.sink(first, "widen")
     staged = table.stage_window(old, 1)
     table.commit(table.sink(second, "widen"), 0)
-    acted = once_worked_out(monkeypatch, lambda: table.commit(table.sink(third, "widen"), 2))
+    acted = act_before_send(monkeypatch, lambda: table.commit(table.sink(third, "widen"), 2))
     table.commit(old, 1, staged=staged)
     assert acted
     assert table.columns() == third
@@ -440,13 +440,13 @@ def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPat
     staged = plain.stage_window(sink, 3)
     own_paths = {word.path for part in staged[1] for word in sink.store.staged.named(part.rows)}
 
-    def vacuumed() -> None:
+    def commit_and_vacuum() -> None:
         plain.commit(rival, 2)
         for path in Path(plain.uri).glob("data/*/a3*.parquet"):
             if str(path.relative_to(plain.uri)) not in own_paths:
                 path.unlink()
 
-    once_worked_out(monkeypatch, vacuumed)
+    act_before_send(monkeypatch, commit_and_vacuum)
     with pytest.raises(RefusedError, match="staged files are gone"):
         plain.commit(sink, 3, staged=staged)
     assert plain.columns() == NARROW

@@ -143,12 +143,12 @@ def full_in_deltalake(fill_disk: Way, folder: Path) -> Iterator[None]:
     """
     write = DeltaTable.create_write_transaction
 
-    def written(*arguments: Any, **named: Any) -> None:
+    def write_on_full_disk(*arguments: Any, **named: Any) -> None:
         with fill_disk(folder):  # type: ignore[attr-defined]
             write(*arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DeltaTable, "create_write_transaction", written)
+        patch.setattr(DeltaTable, "create_write_transaction", write_on_full_disk)
         yield
 
 
@@ -197,11 +197,11 @@ def test_a_commit_that_arrived_before_the_disk_was_full_is_done(
     """
     real = DeltaTable.create_write_transaction
 
-    def then_full(*arguments: object, **named: object) -> None:
+    def write_then_fail(*arguments: object, **named: object) -> None:
         real(*arguments, **named)  # type: ignore[arg-type]
         raise OSError("Generic LocalFileSystem error\n  ↳ No space left on device (os error 28)\n")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", then_full)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", write_then_fail)
     receipt, staged = staged_receipt(sink, 2)
     assert isinstance(sink.commit(receipt, staged), Done)
 

@@ -179,14 +179,14 @@ def test_a_table_that_is_made_during_a_look_is_no_lost_one(
 
     looked = Place.folders
 
-    def made_now(self: Place, folder: str) -> set[str]:
+    def create_then_list(self: Place, folder: str) -> set[str]:
         if folder == "data":
             monkeypatch.undo()
             creating_sink.prepare()
             commit(creating_sink, 0)
         return looked(self, folder)
 
-    monkeypatch.setattr(Place, "folders", made_now)
+    monkeypatch.setattr(Place, "folders", create_then_list)
     assert looking_sink.look(window(0)) == creating_sink.look(window(0)) is not None
 
 

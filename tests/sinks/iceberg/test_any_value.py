@@ -24,7 +24,7 @@ from windrow.ingest.testing.contracts.windows import commit_rows, window
 pytestmark = pytest.mark.slow
 
 
-def committed(folder: str, rows: pa.RecordBatch) -> IcebergBoth:
+def commit_table(folder: str, rows: pa.RecordBatch) -> IcebergBoth:
     """A table with these rows, once per topic-partition."""
     sink = IcebergBoth(CatalogTable.in_folder(folder, "ns.t"), rows.schema)
     commit_rows(sink, rows)
@@ -82,7 +82,7 @@ EVERY: dict[str, tuple[pa.DataType, list[Any]]] = {
 def full_table(tmp_path_factory: pytest.TempPathFactory) -> IcebergBoth:
     """A table with all of them."""
     arrays = [pa.array(values, kind) for kind, values in EVERY.values()]
-    return committed(
+    return commit_table(
         str(tmp_path_factory.mktemp("lake of all")),
         pa.RecordBatch.from_arrays(arrays, names=[*EVERY]),
     )
@@ -118,7 +118,7 @@ def test_pyiceberg_takes_a_null_list_of_structs_for_an_empty_one(tmp_path: Path)
     Parquet's own reader, has the null.
     """
     kind = pa.list_(pa.struct([pa.field("a", pa.int64())]))
-    sink = committed(
+    sink = commit_table(
         str(tmp_path), pa.RecordBatch.from_arrays([pa.array([None], kind)], names=["c"])
     )
     state = state_of(sink)

@@ -218,7 +218,7 @@ def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
     ready = stage_window(sink, 0)
     tries: list[Prepared] = []
 
-    def overtaken(prepared: Prepared) -> None:
+    def send_overtaken(prepared: Prepared) -> None:
         tries.append(prepared)
         if len(tries) == 1:
             about = state_of(sink).table
@@ -226,7 +226,7 @@ def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
                 update.add_column("theirs", about.schema().find_field("id").field_type)
         prepared.send()
 
-    sink.store.send = overtaken  # type: ignore[method-assign]
+    sink.store.send = send_overtaken  # type: ignore[method-assign]
     assert isinstance(sink.commit(*ready), Done)
     assert len(tries) == 2
     assert is_complete(sink, 0)

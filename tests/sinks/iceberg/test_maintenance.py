@@ -524,7 +524,7 @@ def overtaken_by(sink: Any, others: Callable[[Any], object]) -> list[Prepared]:
     """
     tries: list[Prepared] = []
 
-    def overtaken(ready: Prepared) -> None:
+    def send_overtaken(ready: Prepared) -> None:
         tries.append(ready)
         if len(tries) == 1:
             others(sink)
@@ -533,5 +533,5 @@ def overtaken_by(sink: Any, others: Callable[[Any], object]) -> list[Prepared]:
         ready.send()
 
     sink.store.waits = (0.0, 0.0)
-    sink.store.send = overtaken
+    sink.store.send = send_overtaken
     return tries

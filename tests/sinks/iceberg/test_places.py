@@ -88,7 +88,7 @@ def sink(tmp_path: Path) -> Any:
     return sink
 
 
-def failing(error: Exception) -> Callable[..., None]:
+def make_failing(error: Exception) -> Callable[..., None]:
     def fail(*_: object) -> None:
         raise error
 
@@ -98,7 +98,7 @@ def failing(error: Exception) -> Callable[..., None]:
 def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
     """A look says that the table stands where it stood: nothing was committed, and that is said."""
     receipt, staged = staged_receipt(sink, 0)
-    sink.store.send = failing(
+    sink.store.send = make_failing(
         OSError("[Errno 28] Error writing bytes to file. No space left on device")
     )
     with pytest.raises(UnreachableError, match="there is no room left"):
@@ -109,7 +109,7 @@ def test_what_cannot_be_prepared_was_not_sent(sink: Any, monkeypatch: pytest.Mon
     """A manifest that can't be written: nothing was committed, and that is said."""
     receipt, staged = staged_receipt(sink, 0)
     with monkeypatch.context() as patch:
-        patch.setattr(file_io.SyncedFileIO, "new_output", failing(OSError("read-only")))
+        patch.setattr(file_io.SyncedFileIO, "new_output", make_failing(OSError("read-only")))
         with pytest.raises(UnreachableError, match=r"can't be prepared.*Nothing was committed"):
             sink.commit(receipt, staged)
         with pytest.raises(UnreachableError, match=r"can't be prepared.*Nothing was committed"):
@@ -125,12 +125,12 @@ def test_a_commit_is_synced_before_it_is_reported(
     """
     synced, fsync = set[str](), os.fsync
 
-    def watched(handle: int) -> None:
+    def sync_watched(handle: int) -> None:
         synced.add(str(Path(f"/proc/self/fd/{handle}").readlink()))
         fsync(handle)
 
     old_paths = {path for path in Path(sink.catalog_table.warehouse).rglob("*") if path.is_file()}
-    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(os, "fsync", sync_watched)
     receipt, staged = staged_receipt(sink, 0, dead=False)
     sink.commit(receipt, staged)
     monkeypatch.undo()

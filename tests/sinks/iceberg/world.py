@@ -68,12 +68,12 @@ class IcebergWorld(SinkWorld):
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
         store = sink.store
 
-        def unanswered(ready: Prepared) -> None:
+        def send_unanswered(ready: Prepared) -> None:
             del store.send
             ready.send()
             raise OSError("connection reset")
 
-        store.send = unanswered
+        store.send = send_unanswered
         return nullcontext()
 
 

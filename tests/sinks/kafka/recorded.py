@@ -51,12 +51,12 @@ class Listening(msgspec.Struct, frozen=True):
         """Records the steps of a producer from now on."""
         fence, commit, label = sender.fence, sender.commit, self.names.get(name, name)
 
-        def fenced(known_producer: str) -> None:
+        def fence_recorded(existing_topic: str) -> None:
             with self.recorder.step(self.who, "init", label) as reply:
-                fence(known_producer)
+                fence(existing_topic)
                 reply(None)
 
-        def committed() -> None:
+        def commit_recorded() -> None:
             with self.recorder.step(self.who, "end", label) as reply:
                 try:
                     commit()
@@ -65,11 +65,11 @@ class Listening(msgspec.Struct, frozen=True):
                     raise
                 reply("ok")
 
-        def written(topic: str, messages: Sequence[ProducerMessage]) -> None:
+        def write_recorded(topic: str, messages: Sequence[ProducerMessage]) -> None:
             sends(_content_of(messages), lambda: write(topic, messages))
 
         write, sends = sender.write, self._sends(label)
-        sender.fence, sender.commit, sender.write = fenced, committed, written  # type: ignore[method-assign]
+        sender.fence, sender.commit, sender.write = fence_recorded, commit_recorded, write_recorded  # type: ignore[method-assign]
         sender.sends = sends  # type: ignore[attr-defined]
 
     def _sends(self, label: str) -> Callable[[str, Callable[[], None] | ProducerError], None]:
@@ -155,12 +155,12 @@ class _Recorded(Recorded):
         topics: Any = self.topics  # type: ignore[attr-defined]
         wait_until_seen = topics.wait_until_seen
 
-        def waited(written: Any) -> None:
+        def wait_recorded(written: Any) -> None:
             with recorder.step(who, "shown") as reply:
                 wait_until_seen(written)
                 reply(None)
 
-        topics.wait_until_seen = waited
+        topics.wait_until_seen = wait_recorded
         return super().listen(recorder, who)
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:

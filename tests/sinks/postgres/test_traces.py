@@ -61,7 +61,7 @@ def make(location: str, recorder: Recorder) -> Make:
     return partial(open_recorded, location, recorder)
 
 
-def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
+def follow_recorded(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
     """The trace, once the model has followed all of it."""
     return traced.follow_trace(Transaction(), recorder, scenario)
 
@@ -82,7 +82,7 @@ def test_a_race_is_followed(make: Make, recorder: Recorder) -> None:
 
     in_between(first, other_comes)
     together([lambda: results.append(commit_window(first)), second_runs])
-    run_steps = [(e.who, e.name, e.reply) for e in follows(recorder)]
+    run_steps = [(e.who, e.name, e.reply) for e in follow_recorded(recorder)]
     assert run_steps[-3:] == [("B", "lock", "ok"), ("B", "look", "A"), ("B", "end", None)]
 
 
@@ -101,7 +101,7 @@ def test_a_lost_answer_is_followed(
     """
     execute, lost_queries = psycopg.Cursor.execute, []
 
-    def losing(cursor: Any, query: Any, *args: Any, **more: Any) -> Any:
+    def execute_losing_commit(cursor: Any, query: Any, *args: Any, **more: Any) -> Any:
         if query != "COMMIT" or lost_queries:
             return execute(cursor, query, *args, **more)
         lost_queries.append(query)
@@ -113,9 +113,9 @@ def test_a_lost_answer_is_followed(
     sink = make("A")
     receipt, staged = staged_receipt(sink, 0, 0, "A")
     sink.commit_dead(receipt.plan, "A", staged)
-    monkeypatch.setattr(psycopg.Cursor, "execute", losing)
+    monkeypatch.setattr(psycopg.Cursor, "execute", execute_losing_commit)
     assert isinstance(sink.commit(receipt, staged), Done)
-    assert [e.reply for e in follows(recorder) if e.name == "send_commit"] == (
+    assert [e.reply for e in follow_recorded(recorder) if e.name == "send_commit"] == (
         ["unknown"] if arrives else ["unknown", "ok"]
     )
 
@@ -135,7 +135,7 @@ def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, loc
     first = make("A")
     in_between(first, partial(end_session, location))
     assert isinstance(commit_window(first), Done)
-    step_names = [e.name for e in follows(recorder) if e.reply != "gone"]
+    step_names = [e.name for e in follow_recorded(recorder) if e.reply != "gone"]
     assert step_names == ["keep_letters", "lock", "look", "lock", "look", "insert", "send_commit"]
 
 
@@ -151,7 +151,7 @@ def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
     with pytest.raises(RefusedError, match="bytes"):
         sink.commit(receipt, staged)
     assert isinstance(commit_window(make("B")), Done)
-    assert [(e.who, e.name, e.reply) for e in follows(recorder)][3:5] == [
+    assert [(e.who, e.name, e.reply) for e in follow_recorded(recorder)][3:5] == [
         ("A", "insert", "cut"),
         ("A", "end", None),
     ]
@@ -164,7 +164,7 @@ def struck_at(location: str, recorder: Recorder, strike: signal.Signals, committ
     server.IDLE = "300ms"
     commit, sink = server.commit, open_recorded(location, recorder, "A")
 
-    def struck(connection: Any) -> None:
+    def commit_struck(connection: Any) -> None:
         if committed:
             commit(connection)
         os.kill(os.getpid(), strike)
@@ -172,7 +172,7 @@ def struck_at(location: str, recorder: Recorder, strike: signal.Signals, committ
 
     record_the_wire(pytest.MonkeyPatch())
     # the dead letters' commit is behind it
-    in_between(sink, lambda: setattr(server, "commit", struck))
+    in_between(sink, lambda: setattr(server, "commit", commit_struck))
     commit_window(sink)
 
 
@@ -184,7 +184,7 @@ def test_a_kill_is_followed(make: Make, location: str, recorder: Recorder, commi
     first.join(60)
     assert first.exitcode == -signal.SIGKILL
     assert isinstance(commit_window(make("B")), AlreadyDone if committed else Done)
-    follows(recorder)
+    follow_recorded(recorder)
 
 
 def test_a_zombie_is_followed(make: Make, location: str, recorder: Recorder) -> None:
@@ -203,7 +203,7 @@ def test_a_zombie_is_followed(make: Make, location: str, recorder: Recorder) -> 
     finally:
         first.kill()
         first.join(60)
-    run_steps = [(e.who, e.name, e.reply) for e in follows(recorder)]
+    run_steps = [(e.who, e.name, e.reply) for e in follow_recorded(recorder)]
     assert run_steps[-4:] == [
         ("A", "send_commit", "unknown"),
         ("A", "lock", "ok"),
@@ -248,7 +248,7 @@ def test_a_second_try_without_a_look_is_not_followed(
     writing, looked = sink.store.writing, list[object]()
 
     @contextmanager
-    def remembering() -> Iterator[Any]:
+    def write_without_receipts() -> Iterator[Any]:
         with writing() as state:
             if looked:
                 state.receipts = lambda _: iter(())
@@ -258,7 +258,7 @@ def test_a_second_try_without_a_look_is_not_followed(
         looked.append(None)
         end_session(location)
 
-    sink.store.writing = remembering
+    sink.store.writing = write_without_receipts
     in_between(sink, ended)
     commit_window(sink)
     first, *_ = refused_events(Transaction(), "one window twice", recorder.trace())

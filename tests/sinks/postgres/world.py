@@ -169,12 +169,12 @@ class PostgresWorld(SinkWorld):
         commit = server.commit
         with pytest.MonkeyPatch.context() as patch:
 
-            def unanswered(connection: Any) -> None:
+            def commit_unanswered(connection: Any) -> None:
                 patch.undo()
                 commit(connection)
                 raise psycopg.OperationalError("the connection is lost")
 
-            patch.setattr(server, "commit", unanswered)
+            patch.setattr(server, "commit", commit_unanswered)
             yield
 
 

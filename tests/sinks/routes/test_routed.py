@@ -225,11 +225,11 @@ def test_a_table_that_comes_later_costs_no_receipts(
     attempt(sink, 5, "a1")
     looks, read = sink.other.looks, list[Window]()
 
-    def counted(windows: Sequence[Window]) -> Iterator[Committed | None]:
+    def record_looks(windows: Sequence[Window]) -> Iterator[Committed | None]:
         read.extend(windows)
         return looks(windows)
 
-    monkeypatch.setattr(sink.other, "looks", counted)
+    monkeypatch.setattr(sink.other, "looks", record_looks)
     requested_windows = [window(number) for number in range(7)]
     assert sink.committed(requested_windows) == set(requested_windows[:6])
     assert read == [window(4)]

@@ -25,7 +25,7 @@ VALUES = st.none() | st.sampled_from(
 )
 
 
-def by_hand(value: str | None) -> int:
+def find_rule(value: str | None) -> int:
     """The first rule that takes it."""
     if value is None:
         return len(RULES)
@@ -44,7 +44,7 @@ def rows(values: list[str | None]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     )
 
 
-def with_headers(lists: list[list[tuple[str, bytes | None]]]) -> pa.RecordBatch:
+def make_messages(lists: list[list[tuple[str, bytes | None]]]) -> pa.RecordBatch:
     """Messages with these headers."""
     header_messages = messages(Split("shop.orders", 0, 0, len(lists)))
     entries = pa.array([[{"key": k, "value": v} for k, v in headers] for headers in lists], HEADERS)
@@ -59,7 +59,7 @@ def test_by_a_column(values: list[str | None]) -> None:
     the last table.
     """
     assert Router("column", "country", RULES).rules_of(*rows(values)).tolist() == [
-        by_hand(v) for v in values
+        find_rule(v) for v in values
     ]
 
 
@@ -74,18 +74,18 @@ def test_by_a_header(lists: list[list[tuple[str, str | None]]]) -> None:
     """The last header with the name counts, by its bytes; a message without one goes to
     the last table.
     """
-    header_messages = with_headers(
+    header_messages = make_messages(
         [[(key, None if v is None else v.encode()) for key, v in headers] for headers in lists]
     )
     last = [dict(headers).get("country") for headers in lists]
     assert Router("header", "country", RULES).rules_of(
         rows([None] * len(lists))[0], header_messages
-    ).tolist() == [by_hand(v) for v in last]
+    ).tolist() == [find_rule(v) for v in last]
 
 
 def test_a_header_that_is_no_text() -> None:
     """Bytes that are no text lead to no table, and stop nothing."""
-    header_messages = with_headers([[("country", b"\xff\xfe")], [("country", b"de")]])
+    header_messages = make_messages([[("country", b"\xff\xfe")], [("country", b"de")]])
     assert Router("header", "country", RULES).rules_of(
         rows([None, None])[0], header_messages
     ).tolist() == [

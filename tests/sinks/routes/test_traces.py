@@ -47,19 +47,19 @@ class RecordingRoutes(Recorded):
 def _listen(recorder: Recorder, who: str, name: str, table: Any) -> None:
     look, commit = table.look, table.commit
 
-    def looked(window: Any) -> Any:
+    def look_recorded(window: Any) -> Any:
         with recorder.step(who, "look_into", name) as reply:
             committed = look(window)
             reply(None if committed is None else committed.receipt.attempt)
         return committed
 
-    def committed(receipt: Any, staged: Any) -> Any:
+    def commit_recorded(receipt: Any, staged: Any) -> Any:
         with recorder.step(who, "commit_to", name) as reply:
             outcome = commit(receipt, staged)
             reply("unknown" if isinstance(outcome, Unknown) else outcome.committed.receipt.attempt)
         return outcome
 
-    table.look, table.commit = looked, committed
+    table.look, table.commit = look_recorded, commit_recorded
 
 
 class GoesOn(RoutedBoth):
@@ -97,7 +97,7 @@ def table_of(sink: Any, name: str) -> Any:
     return [*sink.tables, sink.other][TABLES.index(name)]
 
 
-def losing(
+def open_losing(
     location: str, recorder: Recorder, name: str, *, arrives: bool, kind: type[Any] = RoutedBoth
 ) -> Any:
     """A run whose commit to a table has no answer."""
@@ -106,16 +106,16 @@ def losing(
     table = table_of(sink, name)
     commit = table.commit
 
-    def unanswered(receipt: Any, staged: Any) -> Unknown:
+    def commit_unanswered(receipt: Any, staged: Any) -> Unknown:
         if arrives:
             commit(receipt, staged)
         return Unknown("the answer was lost")
 
-    table.commit = unanswered
+    table.commit = commit_unanswered
     return record_sink(sink, recorder, "A", RecordingRoutes)
 
 
-def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
+def follow_recorded(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
     """The trace, once the model has followed all of it."""
     return traced.follow_trace(Routed(), recorder, scenario)
 
@@ -134,7 +134,9 @@ def test_a_race_is_followed(make: Make, recorder: Recorder, name: str) -> None:
     take_turn_before(table_of(first, name), "commit", partial(commit_window, make("B")))
     assert isinstance(commit_window(first), AlreadyDone)
     own_replies = [
-        reply for who, step, reply in steps(follows(recorder)) if (who, step) == ("A", "commit_to")
+        reply
+        for who, step, reply in steps(follow_recorded(recorder))
+        if (who, step) == ("A", "commit_to")
     ]
     table_index = TABLES.index(name)
     assert own_replies == ["A"] * table_index + ["B"] * (3 - table_index)
@@ -159,7 +161,9 @@ def test_a_kill_is_followed(make: Make, recorder: Recorder, point: CrashPoint) -
     assert is_killed(_killed_at, make, point)
     assert isinstance(commit_window(make("B")), Done)
     brought = [
-        reply for who, step, reply in steps(follows(recorder)) if (who, step) == ("B", "commit_to")
+        reply
+        for who, step, reply in steps(follow_recorded(recorder))
+        if (who, step) == ("B", "commit_to")
     ]
     assert brought == ["B" if point == "commit.before" else "A", "B", "B"]
 
@@ -170,9 +174,11 @@ def test_a_lost_answer_is_followed(
     location: str, make: Make, recorder: Recorder, name: str, arrives: bool
 ) -> None:
     """A says that it doesn't know, and asks no table behind; B finds out."""
-    assert isinstance(commit_window(losing(location, recorder, name, arrives=arrives)), Unknown)
+    assert isinstance(
+        commit_window(open_losing(location, recorder, name, arrives=arrives)), Unknown
+    )
     assert isinstance(commit_window(make("B")), AlreadyDone if arrives and name == LAST else Done)
-    follows(recorder)
+    follow_recorded(recorder)
 
 
 def test_the_last_table_first_is_not_followed(
@@ -189,6 +195,6 @@ def test_a_commit_behind_one_that_was_not_answered_is_not_followed(
     location: str, recorder: Recorder
 ) -> None:
     """The model's run ends there."""
-    commit_window(losing(location, recorder, "first", arrives=False, kind=GoesOn))
+    commit_window(open_losing(location, recorder, "first", arrives=False, kind=GoesOn))
     first = first_refused(recorder)
     assert (first.name, first.target) == ("look_into", "second")

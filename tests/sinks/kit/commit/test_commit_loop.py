@@ -172,14 +172,14 @@ def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
     writing, looks = sink.store.writing, list[int]()
 
     @contextmanager
-    def fails() -> Iterator[Any]:
+    def fail_second_look() -> Iterator[Any]:
         looks.append(1)
         if len(looks) > 1:
             raise UnreachableError("no answer", "setup", "Wait.")
         with writing() as state:
             yield state
 
-    sink.store.writing = fails
+    sink.store.writing = fail_second_look
     assert isinstance(commit(sink), Unknown)
 
 
@@ -215,14 +215,14 @@ def test_a_refusal_behind_a_put_that_may_arrive_is_unknown(sink: Any, moved: boo
     writing, looks = sink.store.writing, list[int]()
 
     @contextmanager
-    def damaged() -> Iterator[Any]:
+    def refuse_second_look() -> Iterator[Any]:
         looks.append(1)
         if len(looks) > 1 and moved:
             commit(open_beside(sink), 5)
         with writing() as state:
             yield _Refusing(state) if len(looks) > 1 else state
 
-    sink.store.writing = damaged
+    sink.store.writing = refuse_second_look
     if moved:
         with pytest.raises(DamagedError):
             sink.commit(window_receipt, files)
@@ -298,11 +298,11 @@ def test_a_loop_that_takes_a_conflict_for_done(sink: Any) -> None:
     them has no rows.
     """
 
-    def believes(state: Any, change: TableChange) -> Answer:
+    def put_and_believe(state: Any, change: TableChange) -> Answer:
         put_answer = state.put(change)
         return Written(state.version + 1) if isinstance(put_answer, Conflict) else put_answer
 
-    on_put(sink, believes)
+    on_put(sink, put_and_believe)
     assert race(sink) == ["Done", "Done"]
 
 
@@ -364,11 +364,11 @@ def test_a_receipt_that_cannot_be_read(
             )
 
     @contextmanager
-    def hooked() -> Iterator[Any]:
+    def read_changed() -> Iterator[Any]:
         with reading() as state:
             yield Changed(state)
 
-    sink.store.reading = hooked
+    sink.store.reading = read_changed
     with pytest.raises(DamagedError, match=message):
         sink.look(window(0))
     (unreadable,) = sink.audit().receipts()

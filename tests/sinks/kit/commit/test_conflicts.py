@@ -51,7 +51,7 @@ def propose(
     return receipt(plan(Table(), number, offsets), [], generation, attempt)  # type: ignore[arg-type]
 
 
-def committed(
+def commit_proposed(
     number: int, generation: int = 0, offsets: tuple[int, int] | None = None
 ) -> Committed:
     """The same as the table holds it."""
@@ -88,7 +88,7 @@ def test_what_is_there_already_is_named(generation: int, generation_there: int) 
     """The same generation, or a later one, stands in place of the receipt; it is the
     one that the table holds.
     """
-    held_receipt = committed(0, generation_there)
+    held_receipt = commit_proposed(0, generation_there)
     assert (
         decide(propose(0, generation, attempt="late"), view_of(propose(0), held_receipt))
         is held_receipt
@@ -98,7 +98,11 @@ def test_what_is_there_already_is_named(generation: int, generation_there: int) 
 def test_the_next_generation_replaces() -> None:
     """One more than what is there may be committed; its own offsets are no overlap."""
     assert (
-        decide(propose(1, 1), view_of(propose(1), committed(0), committed(1), committed(2))) is None
+        decide(
+            propose(1, 1),
+            view_of(propose(1), commit_proposed(0), commit_proposed(1), commit_proposed(2)),
+        )
+        is None
     )
 
 
@@ -106,8 +110,8 @@ def test_the_next_generation_replaces() -> None:
     ("generation", "committed_receipts", "words"),
     [
         (1, (), "generation 1 was to replace generation 0, but the table doesn't hold this window"),
-        (2, (committed(0, 0),), "the table holds generation 0, so the next one is 1, not 2"),
-        (5, (committed(0, 2),), "the table holds generation 2, so the next one is 3, not 5"),
+        (2, (commit_proposed(0, 0),), "the table holds generation 0, so the next one is 1, not 2"),
+        (5, (commit_proposed(0, 2),), "the table holds generation 2, so the next one is 3, not 5"),
     ],
 )
 def test_no_generation_is_left_out(
@@ -124,7 +128,7 @@ def test_no_generation_is_left_out(
 
 def test_a_dead_replay_is_of_the_attempt_that_the_table_holds() -> None:
     """The generation alone doesn't tell that it is the table that was looked at."""
-    held_receipt = committed(0)
+    held_receipt = commit_proposed(0)
     right, wrong_replay = (
         replace(propose(0, 1), dead_replay=DeadReplay(replayed_attempt, "a1", 1))
         for replayed_attempt in ("a1", "a0")
@@ -145,7 +149,7 @@ def test_another_plan_is_refused(generation: int) -> None:
     """A window that is there under another plan is neither done nor to be committed;
     the error names both digests, and what restores it.
     """
-    held_receipt = committed(0)
+    held_receipt = commit_proposed(0)
     other_plan = with_digest(propose(0, generation), plan(Table(), 0, offsets=(0, 9)))  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="committed already") as refused:
         decide(other_plan, view_of(other_plan, held_receipt))
@@ -164,7 +168,10 @@ def test_an_overlap_is_refused(offsets: tuple[int, int], first: int, stop: int) 
     """A range that another window holds is refused, wherever that window lies; the
     error names that window, and the offsets shared.
     """
-    proposal, committed_receipts = propose(5, offsets=offsets), (committed(0), committed(2))
+    proposal, committed_receipts = (
+        propose(5, offsets=offsets),
+        (commit_proposed(0), commit_proposed(2)),
+    )
     with pytest.raises(OverlapError, match="already committed under window") as refused:
         decide(proposal, view_of(proposal, *committed_receipts))
     overlapped = committed_receipts[0] if first < 10 else committed_receipts[1]
@@ -199,7 +206,7 @@ def test_a_window_joins_on(
     """What lies between a window and the committed ones beside it would be in no
     window; the error names that one, and both cuts.
     """
-    proposal, neighbour_receipt = propose(1, offsets=offsets), committed(neighbour)
+    proposal, neighbour_receipt = propose(1, offsets=offsets), commit_proposed(neighbour)
     with pytest.raises(OwnerError, match="two ledgers") as refused:
         decide(proposal, view_of(proposal, neighbour_receipt))
     cuts = (
@@ -322,7 +329,7 @@ def test_a_window_further_away_says_nothing() -> None:
     held against it.
     """
     proposal = propose(3, offsets=(33, 40))
-    assert decide(proposal, view_of(proposal, committed(0), committed(1))) is None
+    assert decide(proposal, view_of(proposal, commit_proposed(0), commit_proposed(1))) is None
 
 
 @pytest.mark.parametrize(
@@ -337,7 +344,7 @@ def test_another_binding_comes_first(bound: TableOwner, error: type[RefusedError
     """A table that is bound to something else takes nothing, and doesn't say that a
     window is done: also where it is there.
     """
-    for committed_receipts in ((), (committed(0),)):
+    for committed_receipts in ((), (commit_proposed(0),)):
         with pytest.raises(error, match="the table t "):
             decide(propose(0), view_of(propose(0), *committed_receipts, owner=bound))
 

@@ -295,11 +295,11 @@ def test_a_staged_file_that_stays_fails_no_window(
     sink.commit_dead(receipt.plan, "a1", staged)
     tried = list[str]()
 
-    def stays(_: Place, path: str) -> None:
+    def refuse_removal(_: Place, path: str) -> None:
         tried.append(path)
         raise UnreachableError("the folder can't be written", "commit", "Look after it.")
 
-    monkeypatch.setattr(Place, "remove", stays)
+    monkeypatch.setattr(Place, "remove", refuse_removal)
     assert isinstance(sink.commit(receipt, staged), Done)
     assert tried
     assert sink.look(window(0)) is not None
