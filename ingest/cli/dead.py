@@ -191,10 +191,8 @@ def no_dead(dead_request: DeadRequest) -> str:
     )
     of_attempt = "" if dead_request.attempt is None else f" of attempt {dead_request.attempt}"
     return (
-        "There are no dead"
-        ""
-        ""
-        f" letters{kind}{of_attempt}{'' if dead_request.window is None else f' in {dead_request.window}'}."
+        f"There are no dead letters{kind}{of_attempt}"
+        f"{'' if dead_request.window is None else f' in {dead_request.window}'}."
     )
 
 

@@ -485,8 +485,8 @@ class _Requests:
     def _error_of(self, request: str, status: int, code: object, message: object) -> WindrowError:
         if status in {401, 403}:
             return SpecError(
-                f"The schema registry {self._registry.url} doesn't let windrow ask for {request}: it"
-                f" answered {status}",
+                f"The schema registry {self._registry.url} doesn't let windrow ask for {request}:"
+                f" it answered {status}",
                 "spec",
                 "Check username and password, or the certificate, of the registry, and the"
                 " permissions that they have there.",

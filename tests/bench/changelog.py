@@ -211,8 +211,8 @@ def main() -> int:
         if windrow_customers.get(key) != flink_customers.get(key)
     ]
     print(
-        f"{options.messages} messages: {len(windrow_customers)} customers by windrow, {len(flink_customers)} by Flink,"
-        f" {len(unlike)} differ"
+        f"{options.messages} messages: {len(windrow_customers)} customers by windrow,"
+        f" {len(flink_customers)} by Flink, {len(unlike)} differ"
     )
     return 1 if unlike else 0
 

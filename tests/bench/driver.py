@@ -160,8 +160,8 @@ def on_paper(cost: Cost, rows: float | None, splits: float | None) -> Iterator[s
             windows * size / cost.partitions * WIDE / 1e9 for size in (cost.ledger, cost.receipt)
         )
         yield (
-            f"    windows of {minutes:>2} min: {splits_line}the driver is busy {driver:.2%} of the time"
-            f" and would be all of it at {WIDE / driver:,.0f} topic-partitions; a day makes"
+            f"    windows of {minutes:>2} min: {splits_line}the driver is busy {driver:.2%} of the"
+            f" time and would be all of it at {WIDE / driver:,.0f} topic-partitions; a day makes"
             f" {windows * WIDE:,.0f} files, whose checkpoint takes {windows * WIDE * per_file:,.0f}"
             f" s, and keeps {ledger:.2f} GB in the ledger and {receipts:.2f} GB of receipts"
         )

@@ -201,7 +201,8 @@ def measure(name: str, count: int, runs: int) -> None:
     spark_seconds = min(spark(name, kind.spark_schema(), valid_messages, runs))
     machine = kind.machine()
     print(
-        f"{name}, {count} messages of {len(valid_messages.buffers()[2]) / count:.0f} bytes, on one core"
+        f"{name}, {count} messages of"
+        f" {len(valid_messages.buffers()[2]) / count:.0f} bytes, on one core"
     )
     print(f"{'':34}{'M messages/s':>14}")
     print(f"{'Spark, ' + THEIRS.get(name, 'from_' + name):34}{count / spark_seconds / 1e6:14.2f}")

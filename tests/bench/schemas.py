@@ -92,9 +92,8 @@ def main() -> None:
         for _ in range(options.runs)
     ]
     for name, record_batches in work.items():
-        print(
-            f"{name:30}{len(record_batches) * BATCH / min(round_seconds[name] for round_seconds in rounds) / 1e6:8.2f} M messages/s"
-        )
+        fastest = min(round_seconds[name] for round_seconds in rounds)
+        print(f"{name:30}{len(record_batches) * BATCH / fastest / 1e6:8.2f} M messages/s")
 
 
 if __name__ == "__main__":

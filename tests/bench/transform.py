@@ -95,7 +95,8 @@ def main() -> None:
             + (
                 ""
                 if step_runs is plain
-                else f"; {times.median:.1f} times the time ({times.lowest:.1f} to {times.highest:.1f})"
+                else f"; {times.median:.1f} times the time"
+                f" ({times.lowest:.1f} to {times.highest:.1f})"
             )
         )
 

@@ -184,12 +184,12 @@ def main() -> None:
             in_dagster(spec, minutes, Path(scratch) / name) for name in ("dagster", "dagster again")
         )
     print(
-        f"{n} windows of {options.messages:,} messages {minutes_seconds:.2f} s; all of them in one window"
-        f" {daily_seconds:.2f} s ({warm_seconds:.2f} s the first time)"
+        f"{n} windows of {options.messages:,} messages {minutes_seconds:.2f} s;"
+        f" all of them in one window {daily_seconds:.2f} s ({warm_seconds:.2f} s the first time)"
     )
     print(
-        f"{(minutes_seconds - daily_seconds) / n * 1000:.0f} ms a window beyond reading and decoding;"
-        f" {again_seconds / n * 1000:.1f} ms for a committed one"
+        f"{(minutes_seconds - daily_seconds) / n * 1000:.0f} ms a window"
+        f" beyond reading and decoding; {again_seconds / n * 1000:.1f} ms for a committed one"
     )
     print(
         f"in one run of Dagster {(shown - daily_seconds) / n * 1000:.0f} ms a window,"

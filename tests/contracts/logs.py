@@ -130,14 +130,14 @@ class Logs:
     def send(self, tp: TopicPartition, *messages: Sent) -> None:
         """Plain messages."""
         self.cluster.send(tp, messages)
-        self.mirror(tp, messages, seen=True)
+        self.mirror(tp, messages, visible=True)
 
     def transaction(self, tp: TopicPartition, *messages: Sent, commit: bool) -> None:
         """Messages and a marker."""
         running = self.cluster.begin(tp.topic)
         running.send(tp, messages)
         running.end(commit=commit)
-        self.mirror(tp, messages, seen=commit)
+        self.mirror(tp, messages, visible=commit)
         self.log_of(tp).append(None)
 
     @contextmanager
@@ -145,7 +145,7 @@ class Logs:
         """Undecided inside the block, aborted after it, also for the mirror."""
         running = self.cluster.begin(tp.topic)
         running.send(tp, messages)
-        self.mirror(tp, messages, seen=False)
+        self.mirror(tp, messages, visible=False)
         try:
             yield
         finally:
@@ -192,13 +192,13 @@ class Logs:
     def log_of(self, tp: TopicPartition) -> list[Seen | None]:
         return self.expected.setdefault(tp, [])
 
-    def mirror(self, tp: TopicPartition, messages: Sequence[Sent], *, seen: bool) -> None:
+    def mirror(self, tp: TopicPartition, messages: Sequence[Sent], *, visible: bool) -> None:
         log = self.log_of(tp)
         for m in messages:
-            if not seen:
+            if not visible:
                 self.aborted.setdefault(tp, set()).add(len(log))
             log.append(
-                Seen(len(log), m.value, m.key, T0 + m.timestamp, m.headers) if seen else None
+                Seen(len(log), m.value, m.key, T0 + m.timestamp, m.headers) if visible else None
             )
 
 

@@ -37,7 +37,10 @@ _WIDEST = 16
 
 @inlined
 def varint(data, pos, end, max_bytes):
-    """Reads a number of at most `max_bytes` bytes. Returns the place after it, or -1, and the number."""
+    """Reads a number of at most `max_bytes` bytes.
+
+    Returns the position after it, or -1, and the number.
+    """
     if pos < end and byte(data, pos) < 128:
         first = byte(data, pos)
         return pos + 1, (first >> 1) ^ -(first & 1)

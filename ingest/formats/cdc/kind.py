@@ -120,8 +120,8 @@ class ChangeSection(TableOptions, RowSection):
                 yield (
                     ("envelope",),
                     (
-                        f"{'.'.join(path)} and {'.'.join(next_path)}: a field becomes one column, whole"
-                        " or in parts"
+                        f"{'.'.join(path)} and {'.'.join(next_path)}: a field becomes one column,"
+                        " whole or in parts"
                     ),
                 )
 

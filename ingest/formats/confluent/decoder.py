@@ -161,8 +161,8 @@ class ConfluentDecoder:
         unusable_names = [name for name, _ in self.written_with if name not in texts]
         if unusable_names:
             raise SpecError(
-                f"decode.written_with names {', '.join(unusable_names)}: the schema has no such String"
-                " column without aliases and without a default",
+                f"decode.written_with names {', '.join(unusable_names)}: the schema has no such"
+                " String column without aliases and without a default",
                 "spec",
                 "Add it to the schema, or take it out of decode.written_with; nothing was read.",
             )

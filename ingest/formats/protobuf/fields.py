@@ -165,7 +165,8 @@ def _checking_reader(kind: Any, names: Collection[str], read: Read) -> Read:
             if field is not None and not (is_map(field) and unknown_field.wire_type == _SIZED):
                 raise RefusedValueError(
                     "wrong_type",
-                    f"Expected {_words(field)}, got the wire type {_WIRES[unknown_field.wire_type]}",
+                    f"Expected {_words(field)},"
+                    f" got the wire type {_WIRES[unknown_field.wire_type]}",
                     f"{path}.{field.name}",
                 )
         return read(message, path)

@@ -51,9 +51,9 @@ class Listening(msgspec.Struct, frozen=True):
         """Records the steps of a producer from now on."""
         fence, commit, label = sender.fence, sender.commit, self.names.get(name, name)
 
-        def fence_recorded(existing_topic: str) -> None:
+        def fence_recorded(known_topic: str) -> None:
             with self.recorder.step(self.who, "init", label) as reply:
-                fence(existing_topic)
+                fence(known_topic)
                 reply(None)
 
         def commit_recorded() -> None:
