@@ -27,11 +27,11 @@ from windrow.assets.metadata import Value
 from windrow.assets.names import dead_letters_key, table_key
 from windrow.assets.partitions import partition_key
 from windrow.assets.reporting import NEWEST
-from windrow.ingest.admin.lag import Uncommitted, uncommitted_between, uncommitted_in_words
+from windrow.ingest.admin.lag import Uncommitted, describe_uncommitted, uncommitted_between
 from windrow.ingest.admin.retention_margin import retention_margin
 from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import WindrowError, counted, with_spec
+from windrow.ingest.errors import WindrowError, format_count, with_spec
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.tiling import stop_start_difference
@@ -149,7 +149,7 @@ def _evaluation(
         metadata = {}
     severity = dg.AssetCheckSeverity.ERROR if fails and not passed else dg.AssetCheckSeverity.WARN
     if uncommitted:
-        passed, description = False, f"{uncommitted_in_words(uncommitted)} {description}"
+        passed, description = False, f"{describe_uncommitted(uncommitted)} {description}"
         metadata = {
             **metadata,
             "uncommitted": shorten([stretch.range for stretch in uncommitted]),
@@ -169,14 +169,14 @@ def _evaluation(
 def _loss(pipeline: Pipeline) -> Verdict:
     """Checks that the newest windows that were committed in the last days have lost no messages."""
     since = pipeline.now() - LOSS_SPAN
-    recorded = pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+    recorded = pipeline.ledger.recorded_receipts(pipeline.spec.id, NEWEST)
     receipts = [r for r in recorded if r.staged_at >= since]
     lines = [
         f"{partition_key(pipeline.spec, r.window)}: {line}" for r in receipts for line in r.partial
     ]
     lost_count = sum(r.counts.skipped for r in receipts)
     newest = _newest_words(len(receipts))
-    losses = f"{counted(lost_count, 'offset')} lost" if lost_count else "messages perhaps lost"
+    losses = f"{format_count(lost_count, 'offset')} lost" if lost_count else "messages perhaps lost"
     description = (
         f"Of {newest}, {losses}; first: {lines[0]}. They can't be read any more: keep"
         " messages longer, or run windows sooner."
@@ -194,14 +194,18 @@ def _retention_margin(pipeline: Pipeline) -> Verdict:
     """Checks how long the topics will still hold the unread messages."""
     margin = retention_margin(pipeline)
     metadata: dict[str, Value] = {}
-    if margin.left is not None:
-        metadata["seconds_left"] = round(margin.left.total_seconds())
-    return margin.level == "ok", " ".join(filter(None, (f"{margin.what}.", margin.do))), metadata
+    if margin.remaining_time is not None:
+        metadata["seconds_left"] = round(margin.remaining_time.total_seconds())
+    return (
+        margin.level == "ok",
+        " ".join(filter(None, (f"{margin.message}.", margin.advice))),
+        metadata,
+    )
 
 
 def _dead_letters(pipeline: Pipeline) -> Verdict:
     """Checks whether the newest windows have more dead letters left than are expected."""
-    spec, receipts = pipeline.spec, pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+    spec, receipts = pipeline.spec, pipeline.ledger.recorded_receipts(pipeline.spec.id, NEWEST)
     receipts_with_dead = [receipt for receipt in receipts if receipt.counts.dead]
     count, read = (
         sum(r.counts.dead for r in receipts_with_dead),
@@ -222,7 +226,7 @@ def _dead_letters(pipeline: Pipeline) -> Verdict:
     return (
         not is_beyond_share(count, read, share),
         (
-            f"{count:,} of {counted(read, 'message')} of {newest} became dead letters,"
+            f"{count:,} of {format_count(read, 'message')} of {newest} became dead letters,"
             f" {reasons[0][1]:,} of them for {code(reasons[0][0])}; `limits.warn_dead_ratio` is"
             f" {share:g}. `windrow dead show SPEC` lists them; once the schema takes them, `windrow"
             f" dead replay SPEC --reason {reasons[0][0]}` makes rows of them."
@@ -245,7 +249,7 @@ class ShownReceipt(msgspec.Struct, frozen=True):
 
 def _receipts(pipeline: Pipeline, instance: dg.DagsterInstance) -> Verdict:
     """Compares the copies of Dagster and the ledger with the table's receipts."""
-    spec, copies = pipeline.spec, pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+    spec, copies = pipeline.spec, pipeline.ledger.recorded_receipts(pipeline.spec.id, NEWEST)
     recorded = [copy.window for copy in copies]
     newest, committed = _newest(pipeline.sink, recorded), pipeline.sink.committed(recorded)
     discrepancies = [

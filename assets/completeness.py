@@ -20,10 +20,10 @@ from windrow.assets.names import identifier
 from windrow.assets.partitions import key_of, partitions_in_time
 from windrow.assets.reporting import NEWEST
 from windrow.assets.schedule import paused_words
-from windrow.ingest.admin.completeness import completeness_of, holding_in_words, refuse_batches
+from windrow.ingest.admin.completeness import completeness_of, describe_holding, refuse_batches
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
-from windrow.ingest.errors import SpecError, WindrowError, counted, first_few
+from windrow.ingest.errors import SpecError, WindrowError, format_count, join_first_few
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.source.enumerator.completeness import Completeness
 
@@ -130,7 +130,7 @@ def _states_of(pipeline: Pipeline) -> tuple[dict[str, str], str]:
     waits = any(state.state == "open" for state in states.values())
     complete = {
         key_of(window, r.window.span[0]): f"{r.generation} {states[r.window.key].state}"
-        for r in pipeline.ledger.recorded(pipeline.spec.id, LOOK_BACK)
+        for r in pipeline.ledger.recorded_receipts(pipeline.spec.id, LOOK_BACK)
         if r.window.span is not None
         and r.window.key in states
         and states[r.window.key].state != "open"
@@ -139,7 +139,7 @@ def _states_of(pipeline: Pipeline) -> tuple[dict[str, str], str]:
 
 
 def _describe_holding(pipeline: Pipeline, report: Completeness) -> str:
-    return holding_in_words(report, pipeline.ledger.newest(pipeline.spec.id)[-1])
+    return describe_holding(report, pipeline.ledger.newest(pipeline.spec.id)[-1])
 
 
 def completeness(pipeline: Pipeline) -> Verdict:
@@ -151,7 +151,7 @@ def completeness(pipeline: Pipeline) -> Verdict:
     window = in_time(pipeline.spec.window)
     recorded = {
         key_of(window, r.window.span[0]): r
-        for r in pipeline.ledger.recorded(pipeline.spec.id, NEWEST)
+        for r in pipeline.ledger.recorded_receipts(pipeline.spec.id, NEWEST)
         # one that was committed after the states were read has none
         if r.window.span is not None and r.window.key in report.windows
     }
@@ -178,19 +178,17 @@ def completeness(pipeline: Pipeline) -> Verdict:
     words = []
     if overdue:
         words.append(
-            f"Not complete, though delay and max_wait are over: {first_few(overdue)}."
+            f"Not complete, though delay and max_wait are over: {join_first_few(overdue)}."
             f" {_describe_holding(pipeline, report)}"
         )
     if too_late:
         words.append(_late_words(too_late, tolerance))
     waiting = sum(state.state == "open" for state in states.values())
-    well = f"Complete: {counted(len(states) - waiting, 'window')}" + (
+    well = f"Complete: {format_count(len(states) - waiting, 'window')}" + (
         f", {waiting} open and not overdue" if waiting else ""
     )
     if late:
-        well += (
-            f"; {counted(sum(late.values()), 'late message')} within window.completeness.tolerance"
-        )
+        well += f"; {format_count(sum(late.values()), 'late message')} within window.completeness.tolerance"
     return not too_late and not overdue, " ".join(words) or f"{well}.", metadata
 
 
@@ -204,7 +202,7 @@ def _late_words(late: Mapping[str, int], tolerance: float) -> str:
     """Says how many messages of complete windows came in later ones. `late`: by window."""
     count, whose = sum(late.values()), "its" if len(late) == 1 else "their"
     return (
-        f"{first_few(list(late))}: {counted(count, 'message')} of {whose} hours came in later"
+        f"{join_first_few(list(late))}: {format_count(count, 'message')} of {whose} hours came in later"
         " windows. Nothing is lost: sum by hour over the message's timestamp."
         " That is more than `window.completeness.tolerance`,"
         f" {tolerance:.3g} of a window's messages: raise it if that many may be late. A longer"

@@ -23,8 +23,8 @@ from windrow.ingest.errors import (
     BugError,
     UnreachableError,
     WindrowError,
-    error_of_place,
-    mistakes,
+    foreign_exceptions,
+    path_error_of,
 )
 
 
@@ -43,9 +43,9 @@ def failure_of(subject: str, error: BaseException) -> WindowFailedError:
     error_info = error_info_of(subject, error)
     parts: dict[str, str | int] = {
         "window": subject.removeprefix("Window "),
-        "what": error.what,
-        "where": error.place or f"the {error.stage} step",
-        "do": error.do,
+        "what": error.message,
+        "where": error.log_position or f"the {error.stage} step",
+        "do": error.advice,
         "kind": type(error).__name__,
         "exit_code": error.exit_code,
     }
@@ -61,7 +61,7 @@ def raise_as_failure(subject: str) -> Iterator[None]:
     """Raises errors of the block as failures, without a retry."""
     try:
         yield
-    except mistakes() as error:  # raised again, unknown ones as a bug
+    except foreign_exceptions() as error:  # raised again, unknown ones as a bug
         raise failure_of(subject, error) from None
 
 
@@ -87,10 +87,10 @@ def as_windrow_error(error: BaseException) -> WindrowError:
     """Words an error that is none of windrow's: of a file or folder, or else a bug."""
     if isinstance(error, WindrowError):
         return error
-    if (place_error := error_of_place(error, "materialize it again")) is not None:
+    if (place_error := path_error_of(error, "materialize it again")) is not None:
         return place_error
     bug = BugError.of(error, "setup")
-    bug.do = (
+    bug.advice = (
         "Report it with the stack trace. If the window has a receipt, what that says is true;"
         " without one, nothing of the window is visible."
     )
@@ -104,7 +104,7 @@ class WindowRetryError(dg.RetryRequested, ShownAloneError):
     """The step has failed, and is retried."""
 
 
-def again_or_failure(
+def retry_or_failure(
     subject: str, error: Exception, tries: int, dagster: DagsterSpec
 ) -> WindowRetryError | WindowFailedError:
     """Makes a retry of an error if something was unreachable, else a failure.

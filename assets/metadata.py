@@ -27,7 +27,7 @@ from windrow.ingest.model.boundary import HOW_WORDS, Mark, TopicPartition, label
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt, SplitCounts
-from windrow.ingest.model.tiling import between
+from windrow.ingest.model.tiling import offset_ranges
 from windrow.ingest.runner.context import Result
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.source.enumerator.completeness import WindowState
@@ -162,7 +162,10 @@ def _receipt_or_command(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value
 
     If lists are cut, also the number of topic-partitions.
     """
-    text, topic_partitions = to_json(receipt), len(between(receipt.plan.start, receipt.plan.stop))
+    text, topic_partitions = (
+        to_json(receipt),
+        len(offset_ranges(receipt.plan.start, receipt.plan.stop)),
+    )
     entries: dict[str, Value] = {}
     if topic_partitions > SHOWN:
         entries["topic_partitions"] = topic_partitions
@@ -267,7 +270,7 @@ def lag_table(lag: Lag) -> dg.TableMetadataValue:
 
     Of many, those with losses are shown, then the furthest behind.
     """
-    partitions = _choose_lines(lag.partitions, lambda p: (p.lost, p.records))
+    partitions = _choose_lines(lag.partitions, lambda p: (p.lost_offsets, p.records))
     return dg.MetadataValue.table(
         [dg.TableRecord(msgspec.to_builtins(p)) for p in partitions], schema=_LAG
     )
@@ -294,7 +297,7 @@ def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
             counts
         )
     chosen_marks = _choose_lines(
-        list(between(receipt.plan.start, receipt.plan.stop).items()),
+        list(offset_ranges(receipt.plan.start, receipt.plan.stop).items()),
         lambda part: _sort_key(*part[1], counts_by_partition.get(part[0], ())),
     )
     lines = [_offsets_line(*marks, counts_by_partition.get(tp, ())) for tp, marks in chosen_marks]
@@ -349,5 +352,5 @@ def _offsets_line(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> dic
         "dead": sum(c.dead for c in parts),
         "invisible": sum(c.missing for c in parts),
         "skipped": sum(c.skipped for c in parts),
-        "resolved": "→".join(dict.fromkeys((HOW_WORDS[start.how], HOW_WORDS[stop.how]))),
+        "resolved": "→".join(dict.fromkeys((HOW_WORDS[start.origin], HOW_WORDS[stop.origin]))),
     }

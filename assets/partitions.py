@@ -15,12 +15,12 @@ import dagster as dg
 from windrow.assets.names import batches_name
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows, in_time
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.model.boundary import label_text
 from windrow.ingest.model.grid import (
-    after,
     batch_at,
     cron,
+    label_after,
     labels_between,
     some_labels,
     window_at,
@@ -66,7 +66,7 @@ def grid_warning(window: TimeWindows, now: datetime) -> str:
     labels = some_labels(window.grid)
     count = (now - window.start) / ((labels[-1] - labels[0]) / (len(labels) - 1))
     return (
-        f"The table has some {counted(int(round(count, -3)), 'partition')}, from window.start on:"
+        f"The table has some {format_count(int(round(count, -3)), 'partition')}, from window.start on:"
         f" Dagster lists them slowly, and recommends at most {MOST_PARTITIONS:,}. Choose a coarser"
         " window.grid, or a later window.start for a new pipeline."
         if count > MOST_PARTITIONS
@@ -170,7 +170,7 @@ def key_ranges(window: TimeWindows, keys: Collection[str]) -> list[dg.PartitionK
     gaps = [
         (earlier, later)
         for earlier, later in pairwise(starts)
-        if after(window.grid, earlier) < later
+        if label_after(window.grid, earlier) < later
     ]
     firsts = [starts[0], *(later for _, later in gaps)]
     lasts = [*(earlier for earlier, _ in gaps), starts[-1]]

@@ -26,17 +26,17 @@ from windrow.assets.dagster_internals import (
 from windrow.assets.dead_letters import dead_letters_event
 from windrow.assets.failures import (
     WindowFailedError,
-    again_or_failure,
     as_windrow_error,
+    retry_or_failure,
     sentence_of,
 )
 from windrow.assets.metadata import Value, window_metadata
 from windrow.assets.names import upstream_keys
 from windrow.assets.topic import versions
 from windrow.ingest.admin.completeness import completeness_of
-from windrow.ingest.admin.lag import lag
+from windrow.ingest.admin.lag import measure_lag
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import RefusedError, WindrowError, mistakes, with_spec
+from windrow.ingest.errors import RefusedError, WindrowError, foreign_exceptions, with_spec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.runner.context import Pipeline, Result
 from windrow.ingest.runner.frozen_stop import bounded_source
@@ -178,12 +178,12 @@ def _metadata(
         context.log.warning(
             "Consumer group %s doesn't have all offsets: %s",
             result.group_offsets.group,
-            "; ".join(result.group_offsets.why),
+            "; ".join(result.group_offsets.reasons),
         )
     try:
-        if last and pipeline.ledger.recorded(spec.id, 1)[-1].window == receipt.window:
+        if last and pipeline.ledger.recorded_receipts(spec.id, 1)[-1].window == receipt.window:
             start = next_start_after(pipeline.ledger, receipt)
-            unread = lag(
+            unread = measure_lag(
                 pipeline.broker,
                 bounded_source(pipeline.spec, pipeline.ledger),
                 start,
@@ -219,13 +219,13 @@ def show_refused(
     one as missing. One that isn't refused for its data has another entry: the schedule asks
     for it again.
     """
-    error.do = with_spec(error.do, spec.spec_file)
+    error.advice = with_spec(error.advice, spec.spec_file)
     context.log.error("%s", sentence_of(f"Window {key}", error))
     for_data = isinstance(error, RefusedError) and not error.of_setting
     description = "Refused" if for_data else "Failed"
     metadata: dict[str, Value] = {
-        description.lower(): error.what,
-        "do": error.do,
+        description.lower(): error.message,
+        "do": error.advice,
     }
     context.log_event(
         dg.AssetObservation(
@@ -261,10 +261,10 @@ def report_errors(
     waits.addFilter(forward_to_log)
     try:
         yield
-    except mistakes() as raised:  # raised again, unknown ones as a bug
+    except foreign_exceptions() as raised:  # raised again, unknown ones as a bug
         error = as_windrow_error(raised)
-        error.do = with_spec(error.do, spec.spec_file)
-        failure = again_or_failure(subject, error, context.retry_number, spec.dagster)
+        error.advice = with_spec(error.advice, spec.spec_file)
+        failure = retry_or_failure(subject, error, context.retry_number, spec.dagster)
         if on_refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             on_refused(error)
         elif on_failed is not None and isinstance(failure, WindowFailedError):

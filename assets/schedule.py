@@ -18,7 +18,7 @@ from windrow.assets.names import identifier, ledger_key, table_key, topics_name
 from windrow.assets.partitions import crons_of, key_ranges, partition_key, windows_of
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches, in_time
-from windrow.ingest.errors import PausedError, WindrowError, counted, first_few, with_spec
+from windrow.ingest.errors import PausedError, WindrowError, format_count, join_first_few, with_spec
 from windrow.ingest.model.boundary import instant, label_text
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.plan import Window
@@ -201,7 +201,7 @@ def remaining_words(count: int, oldest: str) -> str:
     """A tick's sentence about the older windows that it leaves; empty if there are none."""
     if not count:
         return ""
-    which = f"{counted(count, 'window')} before {oldest}"
+    which = f"{format_count(count, 'window')} before {oldest}"
     which = f"At least {which}" if count == OLDER else which
     return (
         f"{which} not materialized. The schedule doesn't catch up with windows that are so old:"
@@ -252,10 +252,12 @@ def _due(
     waiting = [keys[window] for window in due_windows]
     if not undecided:
         return waiting, ""
-    words = f"A person decides about what was refused: {first_few([keys[w] for w in undecided])}."
+    words = (
+        f"A person decides about what was refused: {join_first_few([keys[w] for w in undecided])}."
+    )
     if spec.in_order:
         later = sum(window > undecided[0] for window in {*keys} - committed)
-        later_windows = counted(later, "later window")
+        later_windows = format_count(later, "later window")
         words += f" Behind the first one, {later_windows} can only follow in order."
     return waiting, words
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from windrow.assets.dagster_internals import LONGEST_TEXT
 from windrow.assets.description import code
 from windrow.ingest.admin.lag import Lag
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.receipt import Receipt, SplitCounts
 from windrow.ingest.runner.context import Result
@@ -62,9 +62,11 @@ def _rows(result: Result) -> str:
         (counts.filtered, "message", "filtered out"),
         (counts.dropped, "message", "without a value dropped"),
     )
-    words = "".join(f", {counted(count, noun)} {done}" for count, noun, done in others if count)
+    words = "".join(
+        f", {format_count(count, noun)} {done}" for count, noun, done in others if count
+    )
     return (
-        f"In the table: **{counted(counts.rows, 'row')}** of {counted(counts.read, 'message')}"
+        f"In the table: **{format_count(counts.rows, 'row')}** of {format_count(counts.read, 'message')}"
         f"{words}{', by an earlier run' if result.recovered else ''}."
     )
 
@@ -75,11 +77,11 @@ def _problems(receipt: Receipt) -> str:
     problems = []
     if counts.dead:
         reason = f" (most: {code(reasons.most_common(1)[0][0])})" if reasons else ""
-        problems.append(f"**{counted(counts.dead, 'dead letter')}**{reason}")
+        problems.append(f"**{format_count(counts.dead, 'dead letter')}**{reason}")
     if counts.skipped:
-        problems.append(f"**{counted(counts.skipped, 'offset')} lost**, gone from the log")
+        problems.append(f"**{format_count(counts.skipped, 'offset')} lost**, gone from the log")
     if counts.late:
-        problems.append(f"{counted(counts.late, 'message')} of earlier windows, late")
+        problems.append(f"{format_count(counts.late, 'message')} of earlier windows, late")
     if receipt.partial and not counts.skipped:
         problems.insert(0, "**Messages may be lost**, see `partial`")
     nothing = f"No message was {'' if receipt.window.span is None else 'late, '}refused or lost"
@@ -88,7 +90,7 @@ def _problems(receipt: Receipt) -> str:
 
 def _describe_ignored(receipt: Receipt) -> str:
     """Says how many messages have fields that no column is for."""
-    messages = counted(receipt.counts.ignored, "message")
+    messages = format_count(receipt.counts.ignored, "message")
     return "".join(
         f" **{messages}** with fields that no column is for (most: {code(name)})."
         for name, _ in receipt.ignored_fields.most_common(1)
@@ -99,7 +101,7 @@ def _goes_on(lag: Lag | None, state: WindowState | None) -> str:
     """Says whether the window is complete, and what waits behind it."""
     words = ""
     if state is not None:
-        late = f"{counted(state.late_elsewhere, 'message')} of its hours came in later windows"
+        late = f"{format_count(state.late_elsewhere, 'message')} of its hours came in later windows"
         hours = {
             "open": "Not complete: more messages of its hours may come",
             "complete": "Complete: its hours are over in every topic-partition",
@@ -108,7 +110,7 @@ def _goes_on(lag: Lag | None, state: WindowState | None) -> str:
         words = f"{hours[state.state]}. "
     if lag is not None:
         old = f", the oldest {_age(lag.seconds)} old" if lag.records else ""
-        words += f"Behind it, unread then: {counted(lag.records, 'offset')}{old}."
+        words += f"Behind it, unread then: {format_count(lag.records, 'offset')}{old}."
     return words
 
 

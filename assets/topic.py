@@ -17,7 +17,7 @@ from windrow.assets.description import describe_selection
 from windrow.assets.failures import raise_as_failure
 from windrow.assets.metadata import Value
 from windrow.assets.names import kafka_key, ledger_key, topic_key, upstream_keys
-from windrow.ingest.admin.lag import lag, tell_lag
+from windrow.ingest.admin.lag import measure_lag, tell_lag
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.source import Pattern, Topics, selection_text, selects
@@ -100,12 +100,12 @@ def _lag_of(
     """How far the table is behind the topic, of what the pipeline reads of it."""
     selection = spec.source.selection()
     logs = {tp: log for tp, log in snapshot.logs.items() if selects(selection, tp)}
-    newest = ledger.recorded(spec.id, 1)
+    newest = ledger.recorded_receipts(spec.id, 1)
     for receipt in newest:
         refuse_other_end(ledger, receipt)
     start = next_start_after(ledger, newest[-1]) if newest else None
     read = msgspec.structs.replace(snapshot, logs=logs)
-    unread = lag(broker, bounded_source(spec, ledger), start, clock.now(), read)
+    unread = measure_lag(broker, bounded_source(spec, ledger), start, clock.now(), read)
     tell_lag(observer_of(spec.id), unread)
     return {
         "lag_of": spec.id,

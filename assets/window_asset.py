@@ -40,7 +40,7 @@ from windrow.ingest.admin.dead_replay import (
 )
 from windrow.ingest.admin.edit_function import load_edit
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import RefusedError, SpecError, counted
+from windrow.ingest.errors import RefusedError, SpecError, format_count
 from windrow.ingest.model.plan import Window
 from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
@@ -215,7 +215,7 @@ def _sentence(replay_result: DeadReplayResult) -> str:
         for refusal in replay_result.refused
     )
     sentence = (
-        f"{replay_result.tried} of {counted(replay_result.open, 'open dead letter')} tried,"
+        f"{replay_result.tried} of {format_count(replay_result.open, 'open dead letter')} tried,"
         f" {replay_result.messages} accepted,"
         f" {replay_result.edited} of them edited{refused_words}"
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import SpecError, checked_answer
+from windrow.ingest.errors import SpecError, check_output
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.observers.prometheus import observer_of
 from windrow.ingest.ports.broker import Broker
@@ -177,7 +177,7 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     from windrow.ingest.schema.columns import Columns  # loads Arrow
 
     decoder = _decoder(spec, transform)
-    decoded = checked_answer(decoder, decoder.columns, Columns)
+    decoded = check_output(decoder, decoder.columns, Columns)
     columns = _message_chain(spec, transform).columns(decoded)
     function = _dataframe_transform(spec, transform)
     if function is None:
@@ -191,7 +191,7 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     refuse_other_key(
         spec.sink.key.deletes if spec.sink.key else (), input_schema, output_columns.arrow_schema
     )
-    return function.behind().columns(output_columns)
+    return function.later_transform().columns(output_columns)
 
 
 def column_sources(spec: PipelineSpec) -> Mapping[str, frozenset[ColumnSource]]:
@@ -386,15 +386,15 @@ def _make_transforms(
 ) -> list[Transform]:
     """Makes some steps of the spec."""
     from windrow.ingest.schema.metadata_arrays import of_message
-    from windrow.ingest.transform.kind import StepPlace
+    from windrow.ingest.transform.kind import StepContext
 
     assert spec.transform is not None
     key, steps = spec.sink.key, spec.transform.steps
     return [
-        checked_answer(
+        check_output(
             steps[number],
             steps[number].transform(
-                StepPlace(
+                StepContext(
                     f"transform.steps.{number}",
                     spec.folder,
                     of_message(spec.metadata),

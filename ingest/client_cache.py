@@ -63,18 +63,18 @@ def keep(key: Hashable, client: Closeable) -> None:
         superseded.close()
 
 
-def taken(key: Hashable) -> Closeable | None:
+def take_client(key: Hashable) -> Closeable | None:
     """Takes the client that is kept under a key; None if there is none."""
     return None if _thread.clients is None else _thread.clients.pop(key, None)
 
 
 @contextmanager
-def borrowed(key: Hashable, made: Callable[[], C]) -> Iterator[C]:
-    """Gives the client that is kept under a key, or one that is `made`; keeps it afterwards.
+def borrow_client(key: Hashable, make_client: Callable[[], C]) -> Iterator[C]:
+    """Gives the client that is kept under a key, or one that is `make_client`; keeps it afterwards.
 
     It is closed if the block fails.
     """
-    client = cast("C", taken(key)) or made()
+    client = cast("C", take_client(key)) or make_client()
     try:
         yield client
     except BaseException:

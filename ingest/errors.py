@@ -67,15 +67,17 @@ _STAGE_WORDS = {
 """The stages that a sentence names by another word; an empty one says nothing to a reader."""
 
 
-def first_few(names: Sequence[object], most: int = 3) -> str:
+def join_first_few(names: Sequence[object], limit: int = 3) -> str:
     """The first names, and the number of the rest: `a, b, c and 2 more`."""
-    rest_count = len(names) - most
-    return ", ".join(map(str, names[:most])) + (f" and {rest_count} more" if rest_count > 0 else "")
+    rest_count = len(names) - limit
+    return ", ".join(map(str, names[:limit])) + (
+        f" and {rest_count} more" if rest_count > 0 else ""
+    )
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """A number with its noun: `1 file`, `2,000 files`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def with_spec(text: str, spec: Path | None) -> str:
@@ -132,19 +134,19 @@ class WindrowError(Exception):
 
     def __init__(
         self,
-        what: str,
+        message: str,
         stage: Stage,
-        do: str,
+        advice: str,
         topic: str | None = None,
         partition: int | None = None,
         offset: int | None = None,
     ) -> None:
         """Takes what happened, the stage, what to do, and the place in the log, if any."""
-        super().__init__(what, stage, do, topic, partition, offset)
-        self.what = what
+        super().__init__(message, stage, advice, topic, partition, offset)
+        self.message = message
         self.stage = stage
         see = see_runbook(self.runbook) if self.runbook else ""
-        self.do = do if see in do else f"{do}{see}"
+        self.advice = advice if see in advice else f"{advice}{see}"
         self.topic = topic
         self.partition = partition
         self.offset = offset
@@ -152,11 +154,15 @@ class WindrowError(Exception):
     def __str__(self) -> str:
         """One paragraph: what happened, where, and what to do."""
         stage = _STAGE_WORDS.get(self.stage, self.stage)
-        location = ", ".join(part for part in (stage, self.place) if part)
-        return f"{self.what} ({location}). {self.do}" if location else f"{self.what}. {self.do}"
+        location = ", ".join(part for part in (stage, self.log_position) if part)
+        return (
+            f"{self.message} ({location}). {self.advice}"
+            if location
+            else f"{self.message}. {self.advice}"
+        )
 
     @property
-    def place(self) -> str:
+    def log_position(self) -> str:
         """The position in the log as far as it is known: `topic[0]@7`, or an empty text."""
         partition = "" if self.partition is None else f"[{self.partition}]"
         return f"{self.topic or ''}{partition}{'' if self.offset is None else f'@{self.offset}'}"
@@ -173,7 +179,7 @@ class SpecMistakesError(SpecError):
 
     def __str__(self) -> str:
         """The mistakes as a list, then what to do."""
-        return f"{self.what}\n{self.do}"
+        return f"{self.message}\n{self.advice}"
 
 
 class RefusedError(WindrowError):
@@ -269,17 +275,17 @@ class UnstorableRowsError(RefusedError):
 
     def __init__(
         self,
-        what: str,
+        message: str,
         stage: Stage,
-        do: str,
+        advice: str,
         topic: str | None = None,
         partition: int | None = None,
         offset: int | None = None,
-        rows: Sequence[int] = (),
+        row_indices: Sequence[int] = (),
     ) -> None:
         """Takes the fields of `WindrowError`, and the rows' positions in their batch."""
-        super().__init__(what, stage, do, topic, partition, offset)
-        self.rows = rows
+        super().__init__(message, stage, advice, topic, partition, offset)
+        self.row_indices = row_indices
 
 
 class DamagedError(RefusedError):
@@ -312,14 +318,16 @@ class OutcomeUnknownError(UnreachableError):
     """
 
     @classmethod
-    def of(cls, commit: str, why: str, again: str = "Run the window again") -> OutcomeUnknownError:
+    def of(
+        cls, commit: str, reason: str, retry_advice: str = "Run the window again"
+    ) -> OutcomeUnknownError:
         """Makes the error.
 
-        `commit`: goes on after "The commit": "of window W" or "to TABLE". `again`: how to
+        `commit`: goes on after "The commit": "of window W" or "to TABLE". `retry_advice`: how to
         try again, as an imperative.
         """
-        message = f"The commit {commit} was sent and not answered: {why}"
-        return cls(message, "commit", f"{again}: it looks first if the commit arrived.")
+        message = f"The commit {commit} was sent and not answered: {reason}"
+        return cls(message, "commit", f"{retry_advice}: it looks first if the commit arrived.")
 
 
 class NotClosedError(WindrowError):
@@ -339,7 +347,7 @@ class OpenTransactionError(NotClosedError):
     """
 
 
-DO_PLUGIN = (
+PLUGIN_ADVICE = (
     "Another try changes nothing. Report it to those who wrote the plugin: `windrow help"
     " write-your-own` says what it must give."
 )
@@ -384,17 +392,17 @@ class BugError(WindrowError):
 _OF_PLACES = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
 
 
-def error_of_place(error: BaseException, then: str) -> UnreachableError | None:
+def path_error_of(error: BaseException, next_step: str) -> UnreachableError | None:
     """Words the error of a file or folder that is the user's to mend; None of any other error.
 
-    `then`: what to do once it is mended, in words.
+    `next_step`: what to do once it is mended, in words.
     """
     if not isinstance(error, OSError) or error.errno not in _OF_PLACES or not error.filename:
         return None
     return UnreachableError(
         f"{error.filename} can't be used: {error.strerror}",
         "setup",
-        f"See that the place is there, has room, and that you may read and write it; then {then}.",
+        f"See that the place is there, has room, and that you may read and write it; then {next_step}.",
     )
 
 
@@ -402,7 +410,7 @@ _LONGEST_NAME = 300
 """The most characters of another author's name in an error."""
 
 
-def printable(name: str) -> str:
+def to_printable(name: str) -> str:
     """Returns the printable characters of a name that windrow didn't choose."""
     return "".join(c for c in name if c.isprintable())[:_LONGEST_NAME]
 
@@ -418,11 +426,11 @@ def describe_connection_error(error: BaseException) -> str:
     while (cause := root.__cause__ or root.__context__) is not None:
         root = cause
     if isinstance(root, ssl.SSLCertVerificationError):
-        return f"its certificate isn't trusted: {printable(root.verify_message)}"
+        return f"its certificate isn't trusted: {to_printable(root.verify_message)}"
     return ", ".join(dict.fromkeys((type(error).__name__, type(root).__name__)))
 
 
-def owners() -> dict[str, str]:
+def find_package_owners() -> dict[str, str]:
     """Returns whose code is below each top-level package: windrow's, or that of a plugin."""
     from importlib.metadata import entry_points  # takes long to load
 
@@ -435,7 +443,7 @@ def owners() -> dict[str, str]:
     } | {"windrow": "windrow"}
 
 
-def mistakes() -> tuple[type[BaseException], ...]:
+def foreign_exceptions() -> tuple[type[BaseException], ...]:
     """Names the exceptions of others' code, behind `except`.
 
     They are all exceptions but those by which the process is asked to end: Ctrl-C, a cancelled
@@ -461,7 +469,7 @@ def bug_of(error: BaseException) -> str:
         (str(frame.f_globals.get("__name__", "?")), line)
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    owner_by_package = owners()
+    owner_by_package = find_package_owners()
     roots = (name.partition(".")[0] for name, _ in reversed(places))
     owner = next((owner_by_package[root] for root in roots if root in owner_by_package), "windrow")
     location = "".join(f", at {name}:{line}" for name, line in places[-1:])
@@ -471,12 +479,12 @@ def bug_of(error: BaseException) -> str:
 def name_with_owner(part: object) -> str:
     """Returns the name of a function or of an object's class, and whose plugin it is, if any."""
     kind: Any = part if hasattr(part, "__qualname__") else type(part)
-    owner = owners().get(kind.__module__.partition(".")[0])
+    owner = find_package_owners().get(kind.__module__.partition(".")[0])
     return f"{kind.__module__}.{kind.__qualname__}" + (f" of {owner}" if owner else "")
 
 
-def checked_answer(
-    maker: object, answer: T, wanted: type | tuple[type, ...] | str, name: str = ""
+def check_output(
+    component: object, output: T, expected: type | tuple[type, ...] | str, name: str = ""
 ) -> T:
     """Returns what a part of a pipeline gave, which may be a plugin, if it has the right form.
 
@@ -489,19 +497,21 @@ def checked_answer(
     Raises:
         BugError: it is something else.
     """
-    if isinstance(wanted, str):
-        fits, words = callable(getattr(answer, wanted, None)), f"nothing with a method {wanted}"
+    if isinstance(expected, str):
+        fits, words = callable(getattr(output, expected, None)), f"nothing with a method {expected}"
     else:
-        kinds = wanted if isinstance(wanted, tuple) else (wanted,)
-        fits, words = isinstance(answer, kinds), f"no {' or '.join(k.__name__ for k in kinds)}"
+        kinds = expected if isinstance(expected, tuple) else (expected,)
+        fits, words = isinstance(output, kinds), f"no {' or '.join(k.__name__ for k in kinds)}"
     if fits:
-        return answer
-    raise misformed(maker, f"{type(answer).__name__}{f' as {name}' if name else ''}, and {words}")
+        return output
+    raise malformed_output_error(
+        component, f"{type(output).__name__}{f' as {name}' if name else ''}, and {words}"
+    )
 
 
-def misformed(maker: object, gave: str) -> BugError:
+def malformed_output_error(component: object, description: str) -> BugError:
     """Makes the error about something that a part of a pipeline gave."""
-    return BugError(f"{name_with_owner(maker)} gave {gave}", "setup", DO_PLUGIN)
+    return BugError(f"{name_with_owner(component)} gave {description}", "setup", PLUGIN_ADVICE)
 
 
 class AccountingError(BugError):
@@ -512,10 +522,10 @@ class AccountingError(BugError):
 
 
 @contextmanager
-def needing(extra: str, what: str) -> Iterator[None]:
+def require_extra(extra: str, failure: str) -> Iterator[None]:
     """Names the extra to install, where a package of it is missing.
 
-    `what`: what can't be done without it, as the beginning of a sentence.
+    `failure`: what can't be done without it, as the beginning of a sentence.
 
     Raises:
         SpecError: a package is missing.
@@ -525,4 +535,4 @@ def needing(extra: str, what: str) -> Iterator[None]:
     except ImportError as missing:  # of Spark's packages it is Spark's own error, which says it
         absent = isinstance(missing, ModuleNotFoundError)
         reason = f"{missing.name} isn't installed" if absent else str(missing)
-        raise SpecError(f"{what}: {reason}", "spec", how_to_install(extra)) from missing
+        raise SpecError(f"{failure}: {reason}", "spec", how_to_install(extra)) from missing

@@ -12,7 +12,7 @@ JAVA_MAJORS = (17, 21)
 """Java versions that windrow is tried with; Kafka's server and Spark need the first at least."""
 
 
-def install(packages: str) -> str:
+def install_advice(packages: str) -> str:
     """Words how packages of the system are installed."""
     return f"install it (on Debian and its kin: apt-get install {packages})"
 
@@ -30,7 +30,7 @@ def java_problem() -> str | None:
     advice = (
         "correct JAVA_HOME, or unset it"
         if home
-        else f"{install('openjdk-17-jdk-headless, or openjdk-21-jdk-headless')}, or set JAVA_HOME"
+        else f"{install_advice('openjdk-17-jdk-headless, or openjdk-21-jdk-headless')}, or set JAVA_HOME"
     )
     if java is None:
         return (

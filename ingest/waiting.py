@@ -18,23 +18,23 @@ AGAIN_SECONDS = 15.0
 _LOG = logging.getLogger("windrow.waiting")
 
 
-def say(what: str) -> None:
+def log_waiting(subject: str) -> None:
     """Logs what is waited for, if it is already known that the wait is long."""
-    _LOG.warning("Waiting for %s", what)
+    _LOG.warning("Waiting for %s", subject)
 
 
 @contextmanager
-def waiting_for(what: str | Callable[[], str]) -> Iterator[None]:
+def waiting_for(subject: str | Callable[[], str]) -> Iterator[None]:
     """Logs what is waited for, if the block takes longer than `SECONDS`, and again if it goes on.
 
-    Python's logging writes it to stderr unless configured otherwise. A function `what`
+    Python's logging writes it to stderr unless configured otherwise. A function `subject`
     is called only then.
     """
     ended = threading.Event()
 
     def tell(silent: float = SECONDS) -> None:
         while not ended.wait(silent):
-            say(what if isinstance(what, str) else what())
+            log_waiting(subject if isinstance(subject, str) else subject())
             silent = AGAIN_SECONDS
 
     threading.Thread(target=tell, daemon=True).start()

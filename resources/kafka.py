@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr
 from windrow.ingest.assemble import Connection, assemble_to_look, dead_topic, reach
 from windrow.ingest.config.cluster import ClusterSpec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.settings_file import refusal, validated
+from windrow.ingest.config.settings_file import refusal, validate
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.allowed_properties import ALLOWED
 from windrow.ingest.model.plan import Plan, Split, Window
@@ -137,7 +137,7 @@ class KafkaSource(dg.ConfigurableResource[None]):
         Raises:
             SpecError: a field is wrong.
         """
-        cluster, mistakes = validated(
+        cluster, mistakes = validate(
             ClusterSpec,
             {
                 "bootstrap_servers": self.bootstrap_servers,

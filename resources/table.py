@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.settings_file import refusal, validated
+from windrow.ingest.config.settings_file import refusal, validate
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.ledger import Ledger
@@ -45,7 +45,7 @@ class Table(dg.ConfigurableResource[None]):
         Raises:
             SpecError: a field is wrong.
         """
-        settings, mistakes = validated(_Settings, {"sink": self.settings})
+        settings, mistakes = validate(_Settings, {"sink": self.settings})
         if settings is None:
             raise refusal("the resource Table", mistakes, Document())
         return make_table(settings.sink, rows, metadata, Path(self.folder))

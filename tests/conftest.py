@@ -158,7 +158,7 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Serve
     put_if_absent.s3_client.cache_clear()
     for name, value in s3_server.env.items():
         monkeypatch.setenv(name, value)
-    s3_server.seen.clear()
+    s3_server.requests.clear()
     yield s3_server
     s3_server.faults.clear()
     put_if_absent.s3_client.cache_clear()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
 
-def forked(child: Callable[..., object], *arguments: object) -> BaseProcess:
+def fork(child: Callable[..., object], *arguments: object) -> BaseProcess:
     """One that has begun with `child`.
 
     It tidies up nothing of this process: to destroy a native client whose threads it

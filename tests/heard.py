@@ -10,12 +10,12 @@ from queue import Queue
 
 
 @contextmanager
-def waits_heard() -> Iterator[Queue[logging.LogRecord]]:
+def hear_waits() -> Iterator[Queue[logging.LogRecord]]:
     """What `windrow.waiting` says meanwhile."""
-    heard: Queue[logging.LogRecord] = Queue()
-    handler = QueueHandler(heard)
+    records: Queue[logging.LogRecord] = Queue()
+    handler = QueueHandler(records)
     logging.getLogger("windrow.waiting").addHandler(handler)
     try:
-        yield heard
+        yield records
     finally:
         logging.getLogger("windrow.waiting").removeHandler(handler)

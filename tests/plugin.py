@@ -109,7 +109,7 @@ LEFT = pytest.StashKey[int]()
 """Number of tests that `--short` left out."""
 
 
-def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+def choose_left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     """Tests that `--short` leaves out: those marked `long`, and of a test marked
     `some(n)` all cases but n, which the seed draws.
 
@@ -143,7 +143,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     is short fills the gaps at the end.
     """
     if config.option.short:
-        out = left_out(items, config.option.seed)
+        out = choose_left_out(items, config.option.seed)
         config.stash[LEFT] = len(out)
         config.hook.pytest_deselected(items=out)
         left_out_tests = set(out)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from windrow.ingest.client_cache import is_keeping, keep, keeping, taken
+from windrow.ingest.client_cache import is_keeping, keep, keeping, take_client
 
 
 class Thing:
@@ -28,8 +28,8 @@ def test_what_is_kept_is_taken_once_and_closed_at_the_end() -> None:
     with keeping():
         keep("a", taken_client)
         keep("b", unused_client)
-        assert taken("a") is taken_client
-        assert taken("a") is None
+        assert take_client("a") is taken_client
+        assert take_client("a") is None
     assert (taken_client.closed, unused_client.closed) == (0, 1)
     assert not is_keeping()
 
@@ -41,7 +41,7 @@ def test_one_waits_under_a_key() -> None:
         keep("a", older)
         keep("a", newer)
         assert (older.closed, newer.closed) == (1, 0)
-        assert taken("a") is newer
+        assert take_client("a") is newer
 
 
 def test_without_keeping_nothing_waits() -> None:
@@ -49,7 +49,7 @@ def test_without_keeping_nothing_waits() -> None:
     client = Thing()
     keep("a", client)
     assert client.closed == 1
-    assert taken("a") is None
+    assert take_client("a") is None
 
 
 def test_all_are_closed_although_one_can_not_be() -> None:
@@ -71,7 +71,9 @@ def test_each_thread_keeps_its_own() -> None:
     thread_view: list[object] = []
     with keeping():
         keep("a", Thing())
-        thread = threading.Thread(target=lambda: thread_view.extend((is_keeping(), taken("a"))))
+        thread = threading.Thread(
+            target=lambda: thread_view.extend((is_keeping(), take_client("a")))
+        )
         thread.start()
         thread.join(10)
     assert thread_view == [False, None]

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from windrow.assets.demo.place import PROJECT, DemoHome
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.embedded.server import EmbeddedBroker, end, find_jars, note, noted
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, end, find_jars, find_noted, note
 
 _FIRST_PORT = 3000
 _STOP_SECONDS = 8.0
@@ -32,7 +32,7 @@ def serve(home: DemoHome, console: Console) -> None:
     """
     if not home.is_set_up():
         raise SpecError("There is nothing to show yet", "setup", "Run the demo first: make demo")
-    if noted(home.ui_file) is not None:
+    if find_noted(home.ui_file) is not None:
         raise SpecError(
             "The UI is running already",
             "setup",
@@ -58,7 +58,7 @@ def stop(home: DemoHome) -> list[str]:
 
 def _end(home: DemoHome) -> bool:
     """Ends Dagster's processes; returns whether they were running."""
-    process = noted(home.ui_file)
+    process = find_noted(home.ui_file)
     home.ui_file.unlink(missing_ok=True)
     if process is not None:
         end([process, *process.children(recursive=True)], signal.SIGTERM, _STOP_SECONDS)

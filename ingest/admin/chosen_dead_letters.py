@@ -56,7 +56,7 @@ class Chosen(msgspec.Struct, frozen=True):
             or any(self.reason == reason for s in receipt.splits for reason, _ in s.reasons)
         )
 
-    def counted(self, receipts: Iterable[Receipt]) -> Counter[str]:
+    def count_by_reason(self, receipts: Iterable[Receipt]) -> Counter[str]:
         """Counts the dead letters of committed windows by reason, of any stage."""
         totals = sum((receipt.reasons for receipt in receipts), Counter[str]())
         return Counter({r: n for r, n in totals.items() if self.reason in {None, r}})

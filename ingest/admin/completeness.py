@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
-from windrow.ingest.errors import SpecError, first_few
+from windrow.ingest.errors import SpecError, join_first_few
 from windrow.ingest.model.boundary import Boundary, How, TopicPartition, instant
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.runner.context import Pipeline
@@ -44,7 +44,7 @@ def completeness_of(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = (
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     boundaries = ledger.newest(spec.id, newest + 1)
-    receipts = {r.window: r for r in (*ledger.recorded(spec.id, newest), *more)}
+    receipts = {r.window: r for r in (*ledger.recorded_receipts(spec.id, newest), *more)}
     names = sorted(
         {topic_log.topic for boundary in boundaries[-1:] for topic_log in boundary.topics}
     )
@@ -84,19 +84,23 @@ _REASONS: Mapping[How, tuple[str, str]] = {
 _UNKNOWN = ("no boundary proves more", "The next window's run looks again.")
 
 
-def holding_in_words(found: Completeness, newest: Boundary) -> str:
+def describe_holding(completeness: Completeness, newest: Boundary) -> str:
     """Says which topic-partitions hold the watermark back, since when, why, and what to do.
 
     `newest`: the newest frozen boundary.
     """
     marks = newest.by_tp()
     by_reason: dict[tuple[str, str], list[TopicPartition]] = {}
-    for tp in found.holding:
-        reason_and_advice = _REASONS.get(marks[tp].how, _UNKNOWN) if tp in marks else _UNKNOWN
+    for tp in completeness.holding:
+        reason_and_advice = _REASONS.get(marks[tp].origin, _UNKNOWN) if tp in marks else _UNKNOWN
         by_reason.setdefault(reason_and_advice, []).append(tp)
-    since = "at no window yet" if found.watermark is None else f"at {instant(found.watermark)}"
+    since = (
+        "at no window yet"
+        if completeness.watermark is None
+        else f"at {instant(completeness.watermark)}"
+    )
     return " ".join(
-        f"{first_few([f'`{tp}`' for tp in tps])} {'hold' if len(tps) > 1 else 'holds'} the"
+        f"{join_first_few([f'`{tp}`' for tp in tps])} {'hold' if len(tps) > 1 else 'holds'} the"
         f" watermark {since}: {reason}. {advice}"
         for (reason, advice), tps in by_reason.items()
     )

@@ -25,12 +25,12 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.ingest.admin.chosen_dead_letters import Chosen, dead_letters_of, messages_of
-from windrow.ingest.admin.edit_function import Edit, Mask, with_edits
-from windrow.ingest.admin.verify_contents import SplitFinder, differences, summed
+from windrow.ingest.admin.edit_function import Edit, Mask, apply_edits
+from windrow.ingest.admin.verify_contents import SplitFinder, differences, sum_by_split
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.instants import in_utc
-from windrow.ingest.model.lookup import LookedUp, merged
+from windrow.ingest.model.lookup import LookedUp, merge_parts
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split, Window
 from windrow.ingest.model.receipt import (
@@ -199,7 +199,7 @@ def _refuse_changed(pipeline: Pipeline, receipt: Receipt) -> None:
     """
     dead_letters = dead_letters_of(pipeline.dead_letters, receipt.window, receipt.attempt)
     problems, _ = differences(
-        receipt, "dead letters", summed(receipt.splits, dead_letters, DEFAULT)
+        receipt, "dead letters", sum_by_split(receipt.splits, dead_letters, DEFAULT)
     )
     if problems:
         raise RefusedError(
@@ -305,7 +305,7 @@ class _Attempt:
         for dead_letters in dead_letters_of(
             self._store, self._previous_receipt.window, self._previous_receipt.attempt
         ):
-            split_numbers = finder.of(
+            split_numbers = finder.find_splits(
                 *(dead_letters[DEFAULT[name]] for name in ("topic", "partition", "offset"))
             )
             for number in np.unique(split_numbers).tolist():
@@ -327,7 +327,7 @@ class _Attempt:
             np.zeros(dead_letters.num_rows, bool),
         )
         if self.request.edit is not None:
-            messages, tried, edited = with_edits(dead_letters, messages, self.request.edit)
+            messages, tried, edited = apply_edits(dead_letters, messages, self.request.edit)
         work.keep(dead_letters.filter(pa.array(~tried)))
         dead_letters, messages, edited = (
             dead_letters.filter(pa.array(tried)),
@@ -419,7 +419,7 @@ class _SplitStaging:
             "truncated": decoded.truncated,
         }
         self._verdicts.update(counted, deletes=deletes)
-        self._lookups = merged([*self._lookups, *decoded.lookups])
+        self._lookups = merge_parts([*self._lookups, *decoded.lookups])
         self._ignored.add(messages, decoded)
 
     def finish(self) -> Staged:
@@ -439,7 +439,7 @@ class _SplitStaging:
             filtered=previous_counts.filtered + new_counts["filtered"],
             truncated=previous_counts.truncated + new_counts["truncated"],
             deletes=previous_counts.deletes + new_counts["deletes"],
-            lookups=merged([*previous_counts.lookups, *self._lookups]),
+            lookups=merge_parts([*previous_counts.lookups, *self._lookups]),
             ignored=self._ignored.messages,
             ignored_fields=tuple(self._ignored.fields.items()),
             rows_staged=previous_counts.rows_staged + rows.rows,

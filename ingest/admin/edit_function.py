@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError, mistakes
+from windrow.ingest.errors import SpecError, foreign_exceptions
 from windrow.ingest.schema.messages import HEADERS
 
 Header = tuple[str, bytes | None]
@@ -77,7 +77,7 @@ def load_edit(script: Path) -> Edit:
         raise SpecError(
             f"{script} is not Python: line {error.lineno}", "spec", "Fix the script."
         ) from None
-    except mistakes() as error:  # whatever a user's script raises
+    except foreign_exceptions() as error:  # whatever a user's script raises
         raise _failure_error(f"{script} can't be run", error, script) from None
     edit = names.get(_FUNCTION)
     if not callable(edit):
@@ -95,7 +95,7 @@ def _add_checks(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
     def call(message: RefusedMessage) -> RefusedMessage | None:
         try:
             edited = edit(message)
-        except mistakes() as error:  # whatever a user's function raises
+        except foreign_exceptions() as error:  # whatever a user's function raises
             raise _failure_error(f"{_FUNCTION} failed", error, script, message) from None
         mistake = None if edited is None else _describe_mistake(edited, message)
         if mistake is not None:
@@ -150,7 +150,7 @@ def _failure_error(
     )
 
 
-def with_edits(
+def apply_edits(
     dead_letters: pa.RecordBatch, messages: pa.RecordBatch, edit: Edit
 ) -> tuple[pa.RecordBatch, Mask, Mask]:
     """Edits messages; returns them with two masks: of those to try, and of changed ones.

@@ -53,11 +53,11 @@ They are spread over all topic-partitions, so that different brokers lead them.
 class Trouble(msgspec.Struct, frozen=True):
     """A problem of an executor, and what to do about it."""
 
-    what: str
-    do: str
+    message: str
+    advice: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ExecutorReport(msgspec.Struct, frozen=True):
     """The result of a task.
 
     Its machine, the folder of its executor, its Python interpreter, and the problems.
@@ -74,9 +74,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """A file that the driver has written to a place of the sink. `place`: its URI."""
+    """A file that the driver has written to a place of the sink. `uri`: its URI."""
 
-    place: str
+    uri: str
     name: str
 
 
@@ -98,7 +98,9 @@ class Survey:
             (trouble for trouble in map(self._read, self.splits) if trouble is not None), None
         )
         troubles = [t for t in (unread, *map(_try_writing, self.markers)) if t is not None]
-        report = Answer(socket.gethostname(), str(Path.cwd()), sys.executable, tuple(troubles))
+        report = ExecutorReport(
+            socket.gethostname(), str(Path.cwd()), sys.executable, tuple(troubles)
+        )
         time.sleep(STAY_SECONDS)
         document = msgspec.json.encode(report).decode()
         return Staged(split, SplitCounts.of_nothing(split), (document,), ())
@@ -107,36 +109,36 @@ class Survey:
         try:
             read_until(self.reader, split, lambda _: True)
         except WindrowError as error:
-            return Trouble(f"{split.tp} can't be read there: {error.what}", error.do)
+            return Trouble(f"{split.tp} can't be read there: {error.message}", error.advice)
         return None
 
 
 def _try_writing(marker: Marker) -> Trouble | None:
     """Looks for the driver's file, writes another one next to it, and removes that."""
-    folder, probe_name = Place(marker.place), f"{marker.name}-{socket.gethostname()}-{os.getpid()}"
+    folder, probe_name = Place(marker.uri), f"{marker.name}-{socket.gethostname()}-{os.getpid()}"
     advice = (
         "Put the table on a folder that all machines share under one name, or into an object store."
     )
     try:
-        if folder.seen([marker.name])[marker.name] is None:
+        if folder.stat_files([marker.name])[marker.name] is None:
             return Trouble(
-                f"{marker.place} is another place there: a file that the driver has just written"
+                f"{marker.uri} is another place there: a file that the driver has just written"
                 " doesn't exist",
                 advice,
             )
         folder.put(probe_name, b"windrow doctor")
         folder.remove(probe_name)
     except WindrowError as error:
-        return Trouble(f"{marker.place} can't be written there: {error.what}", error.do)
+        return Trouble(f"{marker.uri} can't be written there: {error.message}", error.advice)
     except OSError as error:
         return Trouble(
-            f"{marker.place} can't be written there: {type(error).__name__}",
+            f"{marker.uri} can't be written there: {type(error).__name__}",
             "Let the workers' user write there.",
         )
     return None
 
 
-class Surveyed(msgspec.Struct, frozen=True):
+class SurveyReport(msgspec.Struct, frozen=True):
     """All executors that answered, and the machines that have each trouble, by name.
 
     `read` and `written`: from how many topic-partitions each executor had to read, and
@@ -144,7 +146,7 @@ class Surveyed(msgspec.Struct, frozen=True):
     executor.
     """
 
-    executors: Sequence[Answer]
+    executors: Sequence[ExecutorReport]
     troubles: Mapping[Trouble, Sequence[str]]
     read: int
     written: int
@@ -157,7 +159,7 @@ class Surveyed(msgspec.Struct, frozen=True):
 
 def look_around(
     pipeline: Pipeline, engine: Engine, slots: Callable[[], int], topics: Discovered
-) -> Surveyed:
+) -> SurveyReport:
     """Runs the checks on every executor.
 
     Writes a small file to each of the sink's places, and removes it.
@@ -180,20 +182,20 @@ def look_around(
         for uri in sorted(set(pipeline.sink.places()))
     )
     for marker in markers:
-        Place(marker.place).put(marker.name, b"windrow doctor")
+        Place(marker.uri).put(marker.name, b"windrow doctor")
     try:
-        return surveyed(engine, Survey(reader, splits, markers), slots)
+        return survey_executors(engine, Survey(reader, splits, markers), slots)
     finally:
         for marker in markers:
-            Place(marker.place).remove(marker.name)
+            Place(marker.uri).remove(marker.name)
 
 
-def surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveyed:
+def survey_executors(engine: Engine, task: Survey, slots: Callable[[], int]) -> SurveyReport:
     """Runs the task in more and more places, until no executor answers that hasn't before.
 
     `slots` tells how many tasks run side by side.
     """
-    executors: dict[tuple[str, str], Answer] = {}
+    executors: dict[tuple[str, str], ExecutorReport] = {}
     troubles: dict[Trouble, set[str]] = defaultdict(set)
     tasks = 1
     for _ in range(_ROUNDS):
@@ -207,17 +209,17 @@ def surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveyed
         tasks = max(2, slots())
     machines_of = {trouble: sorted(machines) for trouble, machines in troubles.items()}
     answers = list(executors.values())
-    return Surveyed(answers, machines_of, len(task.splits), len(task.markers), complete)
+    return SurveyReport(answers, machines_of, len(task.splits), len(task.markers), complete)
 
 
-def _call_within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
+def _call_within(seconds: float, call: Callable[[], list[ExecutorReport]]) -> list[ExecutorReport]:
     """Calls a function with a limit: Spark waits as long as a cluster has no free worker.
 
     Raises:
         UnreachableError: it takes longer. Its thread goes on, and ends with the process.
         WindrowError: raised by the function.
     """
-    future: Future[list[Answer]] = Future()
+    future: Future[list[ExecutorReport]] = Future()
 
     def run() -> None:
         try:
@@ -237,10 +239,13 @@ def _call_within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answe
         ) from None
 
 
-def _answers(engine: Engine, task: Survey, tasks: int) -> list[Answer]:
+def _answers(engine: Engine, task: Survey, tasks: int) -> list[ExecutorReport]:
     # no more splits than tasks that run at once, so each is a Spark task of its own
     splits = [Split("windrow-doctor", number, 0, 1) for number in range(tasks)]
-    return [msgspec.json.decode(staged.rows[0], type=Answer) for staged in engine.run(task, splits)]
+    return [
+        msgspec.json.decode(staged.rows[0], type=ExecutorReport)
+        for staged in engine.run(task, splits)
+    ]
 
 
 def _first_messages(pipeline: Pipeline, topics: Discovered) -> Iterator[Split]:

@@ -27,8 +27,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     level: Level
     about: About
-    what: str
-    do: str = ""
+    message: str
+    advice: str = ""
     window: str | None = None
 
 
@@ -40,7 +40,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return UnreachableError.exit_code if "unchecked" in levels else 0
 
 
-def failure(
+def finding_of_error(
     error: RefusedError | UnreachableError,
     about: About,
     window: str | None = None,
@@ -48,15 +48,15 @@ def failure(
 ) -> Finding:
     """The finding for an error: `unchecked` if nothing answered, else `wrong`."""
     level: Level = "unchecked" if isinstance(error, UnreachableError) else "wrong"
-    return Finding(level, about, prefix + error.what, error.do, window)
+    return Finding(level, about, prefix + error.message, error.advice, window)
 
 
-def changed_table(key: str, capabilities: Capabilities) -> str:
+def changed_table_advice(key: str, capabilities: Capabilities) -> str:
     """The advice if a window's rows or dead letters differ from its receipt."""
-    return f"Another program changed the table. {read_again(key, capabilities)}"
+    return f"Another program changed the table. {read_again_advice(key, capabilities)}"
 
 
-def read_again(key: str, capabilities: Capabilities) -> str:
+def read_again_advice(key: str, capabilities: Capabilities) -> str:
     """The advice for a window whose rows are not as they were committed."""
     if capabilities.replaces:
         return f"windrow replay SPEC --window {key} reads the window again from the same offsets."

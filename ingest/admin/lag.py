@@ -2,7 +2,7 @@
 
 It counts offsets from the end of the newest committed window to the stable end now. As in
 every tool that subtracts offsets, transaction markers and aborted messages count, too.
-Windows before that one which aren't committed are counted apart (`uncommitted`).
+Windows before that one which aren't committed are counted apart (`find_uncommitted`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import cast
 import msgspec
 
 from windrow.ingest.config.window import MicroBatches, TimeWindows
-from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError, counted
+from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError, format_count
 from windrow.ingest.model.boundary import Boundary, Label, TopicPartition, instant
 from windrow.ingest.model.grid import labels_between
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import AtLabel, AtTime, FrozenStop, Latest, Source
-from windrow.ingest.model.tiling import between, same_source
+from windrow.ingest.model.tiling import offset_ranges, same_source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
 from windrow.ingest.ports.observer import Observer
 from windrow.ingest.runner.context import Pipeline
@@ -44,7 +44,7 @@ class PartitionLag(msgspec.Struct, frozen=True):
     """One topic-partition: unread offsets are [start, end), `records` of them.
 
     `seconds`: the age of the first visible unread message; 0 if there is none, or if it
-    has no timestamp or one in the future. `lost`: unread offsets that are gone from the
+    has no timestamp or one in the future. `lost_offsets`: unread offsets that are gone from the
     log; they are not among the records. Nothing behind `window.stop` counts.
     """
 
@@ -54,21 +54,21 @@ class PartitionLag(msgspec.Struct, frozen=True):
     end: int
     records: int
     seconds: float
-    lost: int
+    lost_offsets: int
 
 
 class Lag(msgspec.Struct, frozen=True):
     """The lag of all topic-partitions that are read, in order.
 
-    `records` and `lost` are sums, `seconds` is the maximum, `behind` is the number of
+    `records` and `lost_offsets` are sums, `seconds` is the maximum, `lagging_partitions` is the number of
     topic-partitions with records. `newer`: those that are not read, because they came after
     `window.stop` was frozen.
     """
 
     records: int
     seconds: float
-    lost: int
-    behind: int
+    lost_offsets: int
+    lagging_partitions: int
     partitions: tuple[PartitionLag, ...]
     newer: tuple[TopicPartition, ...] = ()
 
@@ -99,8 +99,8 @@ def uncommitted_between(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
     the table is asked for those that the ledger lacks.
     """
     spec, windows, sink = pipeline.spec, pipeline.spec.window, pipeline.sink
-    copies = pipeline.ledger.recorded(spec.id, newest)
-    gaps = uncommitted(windows, unbroken(copies), since_start=False)
+    copies = pipeline.ledger.recorded_receipts(spec.id, newest)
+    gaps = find_uncommitted(windows, find_series(copies), since_start=False)
     lacking = [
         Window(spec.id, *pair)
         for gap in gaps
@@ -110,10 +110,10 @@ def uncommitted_between(pipeline: Pipeline, newest: int) -> list[Uncommitted]:
     if not committed_windows:
         return gaps
     receipts = (committed.receipt for committed in filter(None, sink.looks(committed_windows)))
-    return uncommitted(windows, unbroken([*copies, *receipts]), since_start=False)
+    return find_uncommitted(windows, find_series([*copies, *receipts]), since_start=False)
 
 
-def unbroken(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
+def find_series(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
     """The first and the last receipt of each series of windows without a gap, in order. Pure.
 
     It keeps no receipt between the two: there may be many, and they come in any order.
@@ -135,7 +135,7 @@ def unbroken(receipts: Iterable[Receipt]) -> list[tuple[Receipt, Receipt]]:
     )
 
 
-def uncommitted(
+def find_uncommitted(
     windows: TimeWindows | MicroBatches,
     series: Sequence[tuple[Receipt, Receipt]],
     *,
@@ -147,7 +147,7 @@ def uncommitted(
 
     Args:
         windows: the pipeline's windows.
-        series: those of the committed ones (`unbroken`).
+        series: those of the committed ones (`find_series`).
         since_start: whether those from `window.start` to the first committed one count, too.
     """
     first = series[0][0].window.start if series else None
@@ -169,7 +169,7 @@ def uncommitted(
                 len(labels_between(windows.grid, stop, start)),
                 sum(
                     high.offset - low.offset
-                    for low, high in between(earlier.plan.stop, later.plan.start).values()
+                    for low, high in offset_ranges(earlier.plan.stop, later.plan.start).values()
                 )
                 if same_source(earlier.plan.stop, later.plan.start)
                 else 0,
@@ -182,18 +182,18 @@ def uncommitted(
     ]
 
 
-def uncommitted_in_words(left: Sequence[Uncommitted]) -> str:
+def describe_uncommitted(gaps: Sequence[Uncommitted]) -> str:
     """Words the windows that were left out, of which there are some, and what to do."""
-    count = sum(gap.windows for gap in left)
-    more_ranges = f" and {counted(len(left) - _FEW, 'more range')}" if len(left) > _FEW else ""
+    count = sum(gap.windows for gap in gaps)
+    more_ranges = f" and {format_count(len(gaps) - _FEW, 'more range')}" if len(gaps) > _FEW else ""
     unwanted = (
-        " If the first ones aren't wanted, move window.start." if left[0].offsets is None else ""
+        " If the first ones aren't wanted, move window.start." if gaps[0].offsets is None else ""
     )
     return (
-        f"{counted(count, 'window')} not committed, though later"
-        f" ones are: {', '.join(gap.range for gap in left[:_FEW])}{more_ranges}. They were"
+        f"{format_count(count, 'window')} not committed, though later"
+        f" ones are: {', '.join(gap.range for gap in gaps[:_FEW])}{more_ranges}. They were"
         " refused, or"
-        f" never run: windrow run SPEC --window {left[0].range} commits them, or says why not."
+        f" never run: windrow run SPEC --window {gaps[0].range} commits them, or says why not."
         f"{unwanted}"
     )
 
@@ -210,7 +210,7 @@ def tell_lag(observer: Observer | None, unread: Lag) -> None:
     tell(observer, report=True)
 
 
-def lag(
+def measure_lag(
     broker: Broker,
     source: Source,
     committed: Boundary | None,
@@ -246,7 +246,7 @@ def lag(
     return Lag(
         sum(p.records for p in parts),
         max((p.seconds for p in parts), default=0.0),
-        sum(p.lost for p in parts),
+        sum(p.lost_offsets for p in parts),
         sum(p.records > 0 for p in parts),
         tuple(parts),
         tuple(tp for tp in snapshot.logs if tp not in logs),

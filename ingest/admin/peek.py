@@ -228,10 +228,10 @@ def sample_topics(
     broker: Broker,
     reader_of: Callable[[ReadPlan], Reader],
     selection: Selection,
-    most: int,
+    max_messages: int,
     on_removed: OnRemoved = "fail",
 ) -> Sample:
-    """Reads the newest messages of each topic-partition. `most`: most messages of each.
+    """Reads the newest messages of each topic-partition. `max_messages`: most messages of each.
 
     Raises:
         SpecError: there is no such topic.
@@ -244,7 +244,8 @@ def sample_topics(
         (tp, starts[tp], ends[tp].offset) for tp in discovered.tps if starts[tp] < ends[tp].offset
     ]
     splits = [
-        Split(tp.topic, tp.partition, max(start, end - most), end) for tp, start, end in filled
+        Split(tp.topic, tp.partition, max(start, end - max_messages), end)
+        for tp, start, end in filled
     ]
     batches, size = [MESSAGES.empty_table()], 0
 

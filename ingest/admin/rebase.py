@@ -42,7 +42,7 @@ def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:
         SpecError, OwnerError: as `propose`.
         RefusedError: meanwhile, a later boundary was frozen, or another rebase recorded.
     """
-    earlier_rebases = pipeline.ledger.rebased(pipeline.spec.id)
+    earlier_rebases = pipeline.ledger.rebased_boundaries(pipeline.spec.id)
     proposed = propose(pipeline, start)
     instead_of = (
         earlier_rebases[-1]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windrow.ingest.errors import OwnerError, SpecError, counted
+from windrow.ingest.errors import OwnerError, SpecError, format_count
 from windrow.ingest.model.owner import refuse_other_owner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
@@ -22,7 +22,7 @@ from windrow.ingest.runner.context import Pipeline
 class Rebind(msgspec.Struct, frozen=True):
     """The consequences of a rebind.
 
-    `before` and `table` are identities of tables; `exists`: whether the new one exists;
+    `previous_table` and `table` are identities of tables; `exists`: whether the new one exists;
     `windows`: the number of its committed windows; `missing`: the windows that the ledger
     has as committed and the table doesn't have.
 
@@ -30,7 +30,7 @@ class Rebind(msgspec.Struct, frozen=True):
     that has any. `replaces`: whether the table can replace a committed window.
     """
 
-    before: str | None
+    previous_table: str | None
     table: str
     exists: bool
     windows: int
@@ -42,13 +42,13 @@ class Rebind(msgspec.Struct, frozen=True):
     def changes(self) -> list[str]:
         moved = (
             []
-            if self.before == self.table
+            if self.previous_table == self.table
             else [
-                f"The pipeline has written to {self.before}; from now on it writes to {self.table}."
+                f"The pipeline has written to {self.previous_table}; from now on it writes to {self.table}."
             ]
         )
         table = (
-            f"The table holds {counted(self.windows, 'committed window')}."
+            f"The table holds {format_count(self.windows, 'committed window')}."
             if self.exists
             else "There is no table: the next run makes it."
         )
@@ -62,7 +62,7 @@ class Rebind(msgspec.Struct, frozen=True):
         first, last = self.missing[0].key, self.missing[-1].key
         keys = first if first == last else f"{first} to {last}"
         missing_note = (
-            f"It lacks {counted(len(self.missing), 'committed window')} that the ledger knows:"
+            f"It lacks {format_count(len(self.missing), 'committed window')} that the ledger knows:"
             f" {keys}."
         )
         rerun_note = (
@@ -99,7 +99,9 @@ def rebind(pipeline: Pipeline) -> Rebind:
         RefusedError: another table was recorded meanwhile.
     """
     proposal, table_receipts = _look(pipeline)
-    pipeline.ledger.rebind(pipeline.spec.id, proposal.table, proposal.before, proposal.missing)
+    pipeline.ledger.rebind(
+        pipeline.spec.id, proposal.table, proposal.previous_table, proposal.missing
+    )
     for receipt in table_receipts:
         pipeline.ledger.record(receipt, pipeline.sink.receipt_text(receipt))
     return proposal
@@ -107,7 +109,10 @@ def rebind(pipeline: Pipeline) -> Rebind:
 
 def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
-    previous_table, copies = ledger.sink(spec.id), {r.window: r for r in ledger.recorded(spec.id)}
+    previous_table, copies = (
+        ledger.sink(spec.id),
+        {r.window: r for r in ledger.recorded_receipts(spec.id)},
+    )
     bound = sink.owner()
     if bound is not None:
         refuse_other_owner(spec.sink_path(), bound, pipeline.owner())

@@ -119,7 +119,7 @@ def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
             if rebase is not None:
                 existing_rebases = [
                     recorded
-                    for recorded in ledger.rebased(pipeline_id)
+                    for recorded in ledger.rebased_boundaries(pipeline_id)
                     if recorded.label == rebase.label
                 ]
                 if existing_rebases:
@@ -242,7 +242,7 @@ def _assumed_rebase(label: Label, upper: Boundary) -> Boundary:
     Its marks count as log starts, so that the window that begins here is refused for
     messages that may be lost, or is partial.
     """
-    marks = [msgspec.structs.replace(m, how="log_start") for m in upper.marks]
+    marks = [msgspec.structs.replace(m, origin="log_start") for m in upper.marks]
     return Boundary.of(label, upper.cluster_id, upper.topics, marks)
 
 

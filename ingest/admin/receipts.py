@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from windrow.ingest.admin.findings import Finding, exit_code, failure
+from windrow.ingest.admin.findings import Finding, exit_code, finding_of_error
 from windrow.ingest.admin.verify_contents import compare_values
 from windrow.ingest.admin.verify_keyed import compare_merged
-from windrow.ingest.errors import DamagedError, RefusedError, first_few
+from windrow.ingest.errors import DamagedError, RefusedError, join_first_few
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import (
@@ -76,7 +76,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         for list_audit in audit.lists
         if (version := list_audit.lost_at) is not None
     ]
-    recorded = ledger.recorded(pipeline_id)
+    recorded = ledger.recorded_receipts(pipeline_id)
     windows = {r.window.key: r.window for r in recorded}
     # the ledger's copies are of the table with the receipts
     chosen_receipts = [
@@ -87,7 +87,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         )
         for table, version in lists
     ]
-    listed = {table.place: tuple(receipt_by_key) for table, _, receipt_by_key in chosen_receipts}
+    listed = {table.location: tuple(receipt_by_key) for table, _, receipt_by_key in chosen_receipts}
     if listed and dry_run:
         return Restored((), (), dry_run, listed)
     for table, version, receipt_by_key in chosen_receipts:
@@ -95,7 +95,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
     table_receipts = list(audit.receipts())
     if sink.capabilities.replaces and recorded and not table_receipts and sink.owner() is None:
         absent = missing_table_error(sink, len(recorded), absent=True)
-        return Restored((), (failure(absent, "table"),), dry_run)
+        return Restored((), (finding_of_error(absent, "table"),), dry_run)
     lost_by_key = {
         receipt.key: receipt for receipt in table_receipts if isinstance(receipt, Unreadable)
     }
@@ -113,15 +113,15 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
     restored_keys, failed = list[str](), list[Finding]()
     for key, problem in lost_by_key.items():
         window = max(windows.values(), default=None) if key == OWNER else windows.get(key)
-        text = None if window is None else ledger.written(window)
+        text = None if window is None else ledger.recorded_text(window)
         if window is None or text is None:
-            message = f"{problem.what}; the ledger has no copy of it"
-            failed.append(Finding("wrong", "receipts", message, problem.do or _BACKUP, key))
+            message = f"{problem.message}; the ledger has no copy of it"
+            failed.append(Finding("wrong", "receipts", message, problem.advice or _BACKUP, key))
             continue
         try:
             audit.restore(window, text, dry_run=dry_run)
         except RefusedError as error:
-            failed.append(failure(error, "receipts", key))
+            failed.append(finding_of_error(error, "receipts", key))
         else:
             restored_keys.append(key)
     if restored_keys and not dry_run:
@@ -135,7 +135,13 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
             if finding.window not in unreadable - still_unreadable.keys()
         ]
         failed += [
-            Finding("wrong", "receipts", still_unreadable[key].what, still_unreadable[key].do, key)
+            Finding(
+                "wrong",
+                "receipts",
+                still_unreadable[key].message,
+                still_unreadable[key].advice,
+                key,
+            )
             for key in restored_keys
             if key in still_unreadable
         ]
@@ -146,7 +152,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
 def _without_receipt(keys: Sequence[str]) -> Finding:
     """The finding of published windows that a run would publish again, once others are restored."""
     message = (
-        f"rows of {first_few(keys)} are published, and neither the table nor the ledger has a"
+        f"rows of {join_first_few(keys)} are published, and neither the table nor the ledger has a"
         " receipt of them: the ledger is an older copy, or a run of them died"
     )
     advice = f"Nothing was restored, for the next run would publish them once more. {NEWER_LEDGER}"
@@ -167,15 +173,17 @@ def _find_committed(
         DamagedError: there are rows that no receipt explains.
     """
     copied = {
-        r.window.key: (r, text) for r in recorded if (text := ledger.written(r.window)) is not None
+        r.window.key: (r, text)
+        for r in recorded
+        if (text := ledger.recorded_text(r.window)) is not None
     }
     written_receipts = sorted(
-        (*copied.values(), *table.kept()), key=lambda written: -written[0].generation
+        (*copied.values(), *table.stored_receipts()), key=lambda written: -written[0].generation
     )
     if table.keyed is not None:
         for choice in ({r.window.key: (r, text) for r, text in reversed(written_receipts)}, copied):
             receipts = [receipt for receipt, _ in choice.values()]
-            if not compare_merged(receipts, table, table.keyed, deep=True, whole=True):
+            if not compare_merged(receipts, table, table.keyed, deep=True, complete=True):
                 return choice
     else:
         held_windows, receipt_by_window = table.windows(), dict[str, WrittenReceipt]()
@@ -194,7 +202,7 @@ def _find_committed(
         if held_windows <= receipt_by_window.keys():
             return receipt_by_window
     raise DamagedError(
-        f"the table {table.place} has lost which windows it holds, and its rows are those of no"
+        f"the table {table.location} has lost which windows it holds, and its rows are those of no"
         " receipts",
         "check",
         f"Nothing was written. {_BACKUP}",

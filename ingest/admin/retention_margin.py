@@ -1,6 +1,6 @@
 """The time until topics lose messages that the table still needs.
 
-`of_window` and `of_unread` are pure; `retention_margin` fetches their
+`margin_of_window` and `margin_of_unread` are pure; `retention_margin` fetches their
 arguments. For windows in time, the start of the oldest open window counts; for
 micro-batches, the age of the first unread message of each topic-partition.
 
@@ -18,11 +18,11 @@ from typing import Literal
 
 import msgspec
 
-from windrow.ingest.admin.lag import PartitionLag, lag
+from windrow.ingest.admin.lag import PartitionLag, measure_lag
 from windrow.ingest.config.window import TimeWindows
-from windrow.ingest.errors import DataLossError, first_few, see_runbook
+from windrow.ingest.errors import DataLossError, join_first_few, see_runbook
 from windrow.ingest.model.boundary import Boundary, TopicPartition, instant, number_of
-from windrow.ingest.model.grid import after, batch_at, labels_between
+from windrow.ingest.model.grid import batch_at, label_after, labels_between
 from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.broker import TopicInfo
 from windrow.ingest.runner.context import Pipeline
@@ -53,13 +53,13 @@ _EVER_MS = 100 * 365 * 86_400_000
 class RetentionMargin(msgspec.Struct, frozen=True):
     """fail: messages are gone; warn: they will be gone soon.
 
-    `left`: the time until the first unread message expires; None: never, or it is gone.
+    `remaining_time`: the time until the first unread message expires; None: never, or it is gone.
     """
 
     level: Literal["ok", "warn", "fail"]
-    what: str
-    do: str = ""
-    left: timedelta | None = None
+    message: str
+    advice: str = ""
+    remaining_time: timedelta | None = None
 
 
 def retention_margin(pipeline: Pipeline) -> RetentionMargin:
@@ -82,7 +82,7 @@ def next_window(pipeline: Pipeline, grid: TimeWindows) -> Window:
     start, span, now = grid.start, _FIRST_RANGE, pipeline.now()
     while True:
         starts = [start, *labels_between(grid.grid, start, min(start + span, now))]
-        start, span = after(grid.grid, starts[-1]), 2 * span
+        start, span = label_after(grid.grid, starts[-1]), 2 * span
         windows = [Window(pipeline.spec.id, *pair) for pair in pairwise([*starts, start])]
         committed = pipeline.sink.committed(windows)
         for window in windows:
@@ -95,7 +95,7 @@ def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
     oldest = next_window(pipeline, grid)
     start = pipeline.ledger.start(spec.id, oldest.start)
     topics, lost_partitions = _topics_and_losses(pipeline, start)
-    return of_window(oldest, topics, lost_partitions, now, deletes=_deletes(pipeline))
+    return margin_of_window(oldest, topics, lost_partitions, now, deletes=_deletes(pipeline))
 
 
 def _topics_and_losses(
@@ -123,7 +123,7 @@ def _topics_and_losses(
 
 
 def _of_batches(pipeline: Pipeline) -> RetentionMargin:
-    unread = lag(
+    unread = measure_lag(
         pipeline.broker,
         bounded_source(pipeline.spec, pipeline.ledger),
         _first_open_start(pipeline),
@@ -131,7 +131,7 @@ def _of_batches(pipeline: Pipeline) -> RetentionMargin:
     )
     names = sorted({p.topic for p in unread.partitions})
     topics = pipeline.broker.topics(names)
-    return of_unread(unread.partitions, topics, deletes=_deletes(pipeline))
+    return margin_of_unread(unread.partitions, topics, deletes=_deletes(pipeline))
 
 
 def _first_open_start(pipeline: Pipeline) -> Boundary | None:
@@ -146,10 +146,10 @@ def _first_open_start(pipeline: Pipeline) -> Boundary | None:
     return ledger.start(spec.id, number)
 
 
-def of_window(
+def margin_of_window(
     oldest: Window,
     topics: Iterable[TopicInfo],
-    gone: Sequence[TopicPartition],
+    lost_partitions: Sequence[TopicPartition],
     now: datetime,
     *,
     deletes: bool,
@@ -166,10 +166,10 @@ def of_window(
     assert oldest.span is not None
     start, end = oldest.span
     window = f"the oldest open window, {instant(start)},"
-    if gone:
+    if lost_partitions:
         return RetentionMargin(
             "fail",
-            f"{window} has lost its beginning in {first_few(gone, _FEW)}",
+            f"{window} has lost its beginning in {join_first_few(lost_partitions, _FEW)}",
             _FIX_START.format("retention.ms"),
         )
     expiring = [
@@ -192,7 +192,7 @@ def of_window(
     return _margin(window, topic, setting, start + span - now, near, _FIX_START)
 
 
-def of_unread(
+def margin_of_unread(
     partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo], *, deletes: bool
 ) -> RetentionMargin:
     """Checks whether the topics still hold all unread messages, and how long. Pure.
@@ -203,11 +203,11 @@ def of_unread(
         deletes: whether the table needs the deletes of compacted topics.
     """
     parts = list(partitions)
-    lost_partitions = [TopicPartition(p.topic, p.partition) for p in parts if p.lost]
+    lost_partitions = [TopicPartition(p.topic, p.partition) for p in parts if p.lost_offsets]
     if lost_partitions:
         return RetentionMargin(
             "fail",
-            f"unread offsets are gone from {first_few(lost_partitions, _FEW)}",
+            f"unread offsets are gone from {join_first_few(lost_partitions, _FEW)}",
             "Set source.on_loss: skip to go on without them.",
         )
     waiting = [p for p in parts if p.records]
@@ -237,7 +237,9 @@ def _margin(
         message = f"{message} begins to expire in {topic} in {_hours(remaining_time)} ({setting})"
     else:
         return RetentionMargin(
-            "ok", f"{message} is kept for {_hours(remaining_time)} more", left=remaining_time
+            "ok",
+            f"{message} is kept for {_hours(remaining_time)} more",
+            remaining_time=remaining_time,
         )
     return RetentionMargin(
         "warn", message, fix.format(setting) + see_runbook("retention"), remaining_time

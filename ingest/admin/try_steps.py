@@ -27,7 +27,7 @@ class RemovedMessage(msgspec.Struct, frozen=True):
     """A message of which a step leaves no row; `detail` says why it is a dead letter."""
 
     message: str
-    why: str
+    reason: str
     detail: str | None = None
 
 
@@ -41,7 +41,7 @@ class Step(msgspec.Struct, frozen=True):
     removed: tuple[RemovedMessage, ...] = msgspec.field(name="left_out")
 
 
-def through_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
+def trace_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
     """Takes messages (of `MESSAGES`) through decoding and each transform.
 
     Raises:
@@ -67,7 +67,7 @@ def through_steps(pipeline: Pipeline, messages: pa.RecordBatch) -> list[Step]:
     return steps
 
 
-def of_lines(lines: Iterable[bytes], topic: str) -> pa.RecordBatch:
+def messages_of_lines(lines: Iterable[bytes], topic: str) -> pa.RecordBatch:
     """Makes messages whose values are lines; an empty line is a message without a value."""
     values = [line or None for line in lines]
     columns: dict[str, pa.Array] = {

@@ -20,21 +20,21 @@ from windrow.ingest.admin.findings import (
     REPORT,
     About,
     Finding,
-    changed_table,
+    changed_table_advice,
     exit_code,
-    failure,
+    finding_of_error,
 )
 from windrow.ingest.admin.verify_contents import compare_contents, find_unnamed
 from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.admin.verify_ledger import against_ledger
 from windrow.ingest.admin.verify_topics import against_topics
-from windrow.ingest.errors import RefusedError, UnreachableError, counted
+from windrow.ingest.errors import RefusedError, UnreachableError, format_count
 from windrow.ingest.model.boundary import Boundary, Label, TopicPartition, is_later, label_text
 from windrow.ingest.model.lookup import Pin
-from windrow.ingest.model.plan import Plan, Split, covered
+from windrow.ingest.model.plan import Plan, Split, covered_ranges
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.source import OnRemoved
-from windrow.ingest.model.tiling import between, same_source, stop_start_difference
+from windrow.ingest.model.tiling import offset_ranges, same_source, stop_start_difference
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.ledger import Ledger
@@ -86,13 +86,13 @@ def verify(
     try:
         all_receipts = list(audit.receipts())
     except RefusedError as error:
-        return Verified(0, 0, (failure(error, "receipts"),))
+        return Verified(0, 0, (finding_of_error(error, "receipts"),))
     unread = {u.key: u for u in all_receipts if isinstance(u, Unreadable)}
     committed = sorted(
         (c for c in all_receipts if isinstance(c, Committed)), key=lambda c: c.receipt.window
     )
     receipts = [c.receipt for c in committed if c.receipt.window.pipeline == pipeline]
-    findings = [Finding("wrong", "receipts", u.what, u.do, u.key) for u in unread.values()]
+    findings = [Finding("wrong", "receipts", u.message, u.advice, u.key) for u in unread.values()]
     by_ledger = _findings_of(
         "ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger)
     )
@@ -103,7 +103,7 @@ def verify(
     findings += _find_unrepeatable(receipts)
     findings += [
         *compare_receipts(receipts),
-        *tiles(receipts, {*unread, *lost_windows}),
+        *check_tiling(receipts, {*unread, *lost_windows}),
         *by_ledger,
     ]
     if audit.keyed is None:
@@ -117,7 +117,7 @@ def verify(
             "table", receipts, lambda r: _compare_table_rows(r, audit, sink.capabilities)
         )
     else:
-        findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
+        findings += compare_merged(receipts, audit, audit.keyed, deep=deep, complete=not unread)
     findings += _per_window(
         "table",
         receipts,
@@ -148,7 +148,7 @@ def _find_unrepeatable(receipts: Sequence[Receipt]) -> list[Finding]:
     if not keys:
         return []
     message = (
-        f"{counted(len(keys), 'window')} from {keys[0]} to {keys[-1]} rest on answers of"
+        f"{format_count(len(keys), 'window')} from {keys[0]} to {keys[-1]} rest on answers of"
         f" {', '.join(sorted(services))}, which can't be asked for them again"
     )
     return [Finding("info", "windows", message, "A replay looks up in what is there then.")]
@@ -171,9 +171,9 @@ def _findings_of(
     try:
         return compare()
     except UnreachableError as error:  # not this window's error: the next one has it, too
-        return [failure(error, about)]
+        return [finding_of_error(error, about)]
     except RefusedError as error:
-        return [failure(error, about, window)]
+        return [finding_of_error(error, about, window)]
 
 
 def _per_window(
@@ -191,7 +191,7 @@ def _per_window(
 def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
     """Checks the counts of each receipt, and that no offset is in two windows. Pure."""
     findings = [f for r in receipts for f in (*_one_receipt(r), *_partial_findings(r))]
-    ranges = sorted((c, r.window.key) for r in receipts for c in covered(r.plan))
+    ranges = sorted((c, r.window.key) for r in receipts for c in covered_ranges(r.plan))
     for (lower, lower_key), (upper, upper_key) in pairwise(ranges):
         if lower.overlaps(upper):
             partition = f"partition {lower.partition} of topic {lower.topic_id}"
@@ -219,13 +219,13 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     if counts.read != counts.valid + counts.dead + counts.dropped + counts.filtered:
         parts = f"{counts.valid} valid + {counts.dead} dead + {counts.dropped} dropped"
         parts += f" + {counts.filtered} filtered" if counts.filtered else ""
-        problems.append(f"{counted(counts.read, 'message')} read, but {parts}")
+        problems.append(f"{format_count(counts.read, 'message')} read, but {parts}")
     if counts.read + counts.invisible + counts.skipped != length:
         parts = f"{counts.read} read + {counts.invisible} invisible + {counts.skipped} skipped"
-        problems.append(f"{parts} are not the {counted(length, 'offset')} of the plan")
+        problems.append(f"{parts} are not the {format_count(length, 'offset')} of the plan")
     if planned_splits != split_counts:
         problems.append("its splits are not those of its plan")
-    problems += uncovered(receipt.plan)
+    problems += find_uncovered(receipt.plan)
     if receipt.stop is not None and not receipt.stop.covers(receipt.plan.splits):
         problems.append("it has messages from behind window.stop")
     return [Finding("wrong", "receipts", p, REPORT, receipt.window.key) for p in problems]
@@ -240,13 +240,13 @@ def _partial_findings(receipt: Receipt) -> list[Finding]:
     ]
 
 
-def uncovered(plan: Plan) -> list[str]:
+def find_uncovered(plan: Plan) -> list[str]:
     """Describes the topic-partitions whose splits don't tile the boundaries' offsets. Pure."""
     splits: dict[TopicPartition, list[Split]] = defaultdict(list)
     for split in sorted(plan.splits):
         splits[split.tp].append(split)
     try:
-        expected_ranges = between(plan.start, plan.stop)
+        expected_ranges = offset_ranges(plan.start, plan.stop)
     except ValueError as error:
         return [str(error)]
     problems = [
@@ -264,7 +264,7 @@ def uncovered(plan: Plan) -> list[str]:
     return problems
 
 
-def tiles(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Finding]:
+def check_tiling(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Finding]:
     """Finds gaps between committed windows, and neighbours with different boundaries.
 
     Pure. The receipts must be in window order.
@@ -388,7 +388,7 @@ def compare_rows(
         different = _differences(tp, actual, expected_rows[tp], messages[tp])
         is_lacking = actual.rows < expected_rows[tp] or actual.offsets < messages[tp]
         may_be_missing = may_lack is not None and actual.rows < expected_rows[tp]
-        (allowed if capabilities.allows(lost=is_lacking) or may_be_missing else problems).extend(
+        (allowed if capabilities.allows(loss=is_lacking) or may_be_missing else problems).extend(
             different
         )
         splits = [s for s in receipt.plan.splits if s.tp == tp]
@@ -405,7 +405,10 @@ def compare_rows(
             )
     key, may = receipt.window.key, may_lack or ALLOWED
     return [
-        *(Finding("wrong", "table", p, changed_table(key, capabilities), key) for p in problems),
+        *(
+            Finding("wrong", "table", p, changed_table_advice(key, capabilities), key)
+            for p in problems
+        ),
         *(Finding("info", "table", p, may, key) for p in allowed),
     ]
 
@@ -413,12 +416,12 @@ def compare_rows(
 def _differences(tp: TopicPartition, actual: RowsHeld, rows: int, messages: int) -> Iterator[str]:
     """Describes how a table's rows of a topic-partition differ from the receipt's counts."""
     if actual.rows != rows:
-        yield f"{tp}: {counted(actual.rows, 'row')} in the table, {rows:,} in the receipt"
+        yield f"{tp}: {format_count(actual.rows, 'row')} in the table, {rows:,} in the receipt"
     if rows == messages and actual.rows != actual.offsets:
-        yield f"{tp}: {counted(actual.rows - actual.offsets, 'row')} with the offset of another row"
+        yield f"{tp}: {format_count(actual.rows - actual.offsets, 'row')} with the offset of another row"
     elif messages not in {rows, actual.offsets}:
         yield (
-            f"{tp}: rows of {counted(actual.offsets, 'message')} in the table, of {messages} in the"
+            f"{tp}: rows of {format_count(actual.offsets, 'message')} in the table, of {messages} in the"
             f" receipt"
         )
 
@@ -431,9 +434,9 @@ def compare_dead(
         return []
     key = receipt.window.key
     message = (
-        f"{counted(count, 'dead letter')} in their table, {receipt.counts.dead} in the receipt"
+        f"{format_count(count, 'dead letter')} in their table, {receipt.counts.dead} in the receipt"
     )
-    return [Finding("wrong", "table", message, changed_table(key, capabilities), key)]
+    return [Finding("wrong", "table", message, changed_table_advice(key, capabilities), key)]
 
 
 def _find_unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:

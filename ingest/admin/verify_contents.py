@@ -21,11 +21,11 @@ from windrow.ingest.admin.findings import (
     EXACTLY,
     Finding,
     Level,
-    changed_table,
-    failure,
-    read_again,
+    changed_table_advice,
+    finding_of_error,
+    read_again_advice,
 )
-from windrow.ingest.errors import RefusedError, UnreachableError, counted
+from windrow.ingest.errors import RefusedError, UnreachableError, format_count
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Receipt, SplitCounts
@@ -64,7 +64,7 @@ def compare_contents(
         if audit.keyed is None:
             findings += compare_values(receipt, audit, capabilities)
         try:
-            read_back = summed(
+            read_back = sum_by_split(
                 receipt.splits, dead_letters.contents(window), DEFAULT, receipt.attempt
             )
             problems = differences(receipt, "dead letters", read_back)[0]
@@ -81,8 +81,8 @@ def find_unnamed(pipeline: str, audit: Audit, capabilities: Capabilities) -> lis
     try:
         count_by_window = audit.outside(pipeline)
     except (RefusedError, UnreachableError) as error:
-        return [failure(error, "table")]
-    level: Level = "info" if capabilities.allows(lost=False) else "wrong"
+        return [finding_of_error(error, "table")]
+    level: Level = "info" if capabilities.allows(loss=False) else "wrong"
     advice = (
         "They were published before or besides the window's own: by windrow run --again, after a"
         " rebind, or by another program; or the window's receipt is lost. They can't be taken back;"
@@ -90,7 +90,11 @@ def find_unnamed(pipeline: str, audit: Audit, capabilities: Capabilities) -> lis
     )
     return [
         Finding(
-            level, "table", f"{counted(count, 'message')} lying where no receipt says", advice, key
+            level,
+            "table",
+            f"{format_count(count, 'message')} lying where no receipt says",
+            advice,
+            key,
         )
         for key, count in sorted(count_by_window.items())
     ]
@@ -106,7 +110,7 @@ def compare_values(
             published, may_lack = audit.published(window), audit.may_lack(window)
         lacks = may_lack is not None
         if published is None:
-            read_back = summed(receipt.splits, audit.contents(window), audit.metadata)
+            read_back = sum_by_split(receipt.splits, audit.contents(window), audit.metadata)
             problems, allowed = differences(
                 receipt, "rows", read_back, capabilities, may_lack=lacks
             )
@@ -130,7 +134,7 @@ def _changed_findings(
     receipt: Receipt, problems: Iterable[str], capabilities: Capabilities
 ) -> list[Finding]:
     key = receipt.window.key
-    advice = changed_table(key, capabilities)
+    advice = changed_table_advice(key, capabilities)
     return [Finding("wrong", "table", problem, advice, key) for problem in problems]
 
 
@@ -141,11 +145,11 @@ def _unreadable_finding(
     capabilities: Capabilities,
 ) -> Finding:
     key = receipt.window.key
-    finding = failure(error, "table", key, f"the {kind} can't be read: ")
+    finding = finding_of_error(error, "table", key, f"the {kind} can't be read: ")
     if finding.level == "unchecked":
         return finding
-    advice = f"{error.do} Or: {read_again(key, capabilities)}"
-    return msgspec.structs.replace(finding, do=advice)
+    advice = f"{error.advice} Or: {read_again_advice(key, capabilities)}"
+    return msgspec.structs.replace(finding, advice=advice)
 
 
 def differences(
@@ -176,9 +180,9 @@ def differences(
         )
         if count != expected_count:
             is_lacking = count < expected_count
-            may = capabilities.allows(lost=is_lacking) or (is_lacking and may_lack)
+            may = capabilities.allows(loss=is_lacking) or (is_lacking and may_lack)
             message = (
-                f"{location}: {counted(count, kind.removesuffix('s'))} read back, {expected_count}"
+                f"{location}: {format_count(count, kind.removesuffix('s'))} read back, {expected_count}"
                 " committed"
             )
             (allowed if may and kind != "dead letters" else problems).append(message)
@@ -189,7 +193,7 @@ def differences(
             )
     if read_back.outside:
         problems.append(
-            f"{counted(read_back.outside, kind.removesuffix('s'))} in none of its splits"
+            f"{format_count(read_back.outside, kind.removesuffix('s'))} in none of its splits"
         )
     return problems, allowed
 
@@ -209,12 +213,12 @@ def _expected_count_and_checksum(
 def _sum_published(splits: Sequence[SplitCounts], published: PublishedRows) -> Summed:
     sums = _Sums(splits)
     for batch in published.rows:
-        split_numbers = sums.finder.of(batch["topic"], batch["partition"], batch["offset"])
+        split_numbers = sums.finder.find_splits(batch["topic"], batch["partition"], batch["offset"])
         sums.add(split_numbers, batch["hash"].to_numpy())
     return sums.summed
 
 
-def summed(
+def sum_by_split(
     splits: Sequence[SplitCounts],
     batches: Iterable[pa.RecordBatch],
     names: Mapping[str, str],
@@ -229,8 +233,8 @@ def summed(
     """
     sums = _Sums(splits)
     for batch in batches:
-        with other_columns_refused():
-            split_numbers = sums.finder.of(
+        with refuse_other_columns():
+            split_numbers = sums.finder.find_splits(
                 *(batch.column(names[name]) for name in ("topic", "partition", "offset"))
             )
             hashes = hash_rows(batch, leave_out=(names["window"],))
@@ -245,7 +249,7 @@ def summed(
 
 
 @contextmanager
-def other_columns_refused() -> Iterator[None]:
+def refuse_other_columns() -> Iterator[None]:
     """Refuses a file whose columns or types are not those that windrow wrote.
 
     Raises:
@@ -299,7 +303,9 @@ class SplitFinder:
             tp: np.array(sorted(ranges), np.int64).T for tp, ranges in ranges_by_tp.items()
         }
 
-    def of(self, topic: pa.Array, partition: pa.Array, offset: pa.Array) -> npt.NDArray[np.int64]:
+    def find_splits(
+        self, topic: pa.Array, partition: pa.Array, offset: pa.Array
+    ) -> npt.NDArray[np.int64]:
         """The number of each row's split, or `nowhere`."""
         topics = topic.cast(pa.string()).dictionary_encode()
         codes = topics.indices.cast(pa.int64()).fill_null(-1).to_numpy()

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.admin.findings import REPORT, Finding, failure
-from windrow.ingest.admin.verify_contents import SplitFinder, other_columns_refused
-from windrow.ingest.errors import RefusedError, UnreachableError, counted
+from windrow.ingest.admin.findings import REPORT, Finding, finding_of_error
+from windrow.ingest.admin.verify_contents import SplitFinder, refuse_other_columns
+from windrow.ingest.errors import RefusedError, UnreachableError, format_count
 from windrow.ingest.model.receipt import Changed, Receipt
 from windrow.ingest.ports.sink import Audit, KeyedAudit
 from windrow.ingest.schema.checksum import checksum_text, hash_rows, sum_hashes
@@ -37,7 +37,7 @@ class ReadBack(msgspec.Struct, frozen=True):
 
 
 def compare_merged(
-    receipts: Sequence[Receipt], audit: Audit, keyed: KeyedAudit, *, deep: bool, whole: bool
+    receipts: Sequence[Receipt], audit: Audit, keyed: KeyedAudit, *, deep: bool, complete: bool
 ) -> list[Finding]:
     """Compares the table's rows and tombstones with the sums over its receipts.
 
@@ -49,22 +49,24 @@ def compare_merged(
         whole: whether these are all receipts; otherwise there is no sum to compare with.
     """
     findings = [
-        failure(error, "table", receipt.window.key)
+        finding_of_error(error, "table", receipt.window.key)
         for receipt, error in keyed.lost_tombstones(receipts)
     ]
-    if not whole:
+    if not complete:
         return findings
     try:
         if not findings:
-            read_back = summed(receipts, keyed.tombstones(), audit.metadata)
+            read_back = sum_rows(receipts, keyed.tombstones(), audit.metadata)
             changed = [r.merged.tombstones_changed for r in receipts if r.merged is not None]
             findings += _differences("tombstones", filter(None, changed), read_back, _TOMBSTONES)
         findings += differences(
             receipts,
-            summed(receipts, keyed.every(), audit.metadata) if deep else ReadBack(keyed.rows()),
+            sum_rows(receipts, keyed.all_rows(), audit.metadata)
+            if deep
+            else ReadBack(keyed.rows()),
         )
     except (UnreachableError, RefusedError) as error:
-        findings.append(failure(error, "table", prefix="the rows can't be read: "))
+        findings.append(finding_of_error(error, "table", prefix="the rows can't be read: "))
     return findings
 
 
@@ -92,7 +94,7 @@ def _differences(
     problems = []
     if read_back.rows != rows:
         problems.append(
-            f"{counted(read_back.rows, noun.removesuffix('s'))} in the table, {rows} by its"
+            f"{format_count(read_back.rows, noun.removesuffix('s'))} in the table, {rows} by its"
             f" receipts (added less removed)"
         )
     elif read_back.checksum not in {None, checksum_text(added)}:
@@ -102,13 +104,13 @@ def _differences(
         )
     if read_back.outside:
         problems.append(
-            f"{counted(read_back.outside, noun.removesuffix('s'))} in none of the splits of"
+            f"{format_count(read_back.outside, noun.removesuffix('s'))} in none of the splits of"
             " the window of their names"
         )
     return [Finding("wrong", "table", problem, advice) for problem in problems]
 
 
-def summed(
+def sum_rows(
     receipts: Sequence[Receipt], batches: Iterable[pa.RecordBatch], names: Mapping[str, str]
 ) -> ReadBack:
     """Counts all rows and sums their hashes. Pure. Holds one batch at a time.
@@ -119,7 +121,7 @@ def summed(
     finders = {receipt.window.key: SplitFinder(receipt.splits) for receipt in receipts}
     rows = checksum = outside = 0
     for batch in batches:
-        with other_columns_refused():
+        with refuse_other_columns():
             checksum += sum_hashes(hash_rows(batch))
             windows = batch.column(names["window"]).cast(pa.string()).dictionary_encode()
             kinds = {"topic": pa.string(), "partition": pa.int64(), "offset": pa.int64()}
@@ -134,7 +136,8 @@ def summed(
                 if finder is None
                 else int(
                     np.count_nonzero(
-                        finder.of(*(c.take(row_indices) for c in coordinates)) < finder.nowhere
+                        finder.find_splits(*(c.take(row_indices) for c in coordinates))
+                        < finder.nowhere
                     )
                 )
             )

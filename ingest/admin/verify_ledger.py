@@ -44,11 +44,11 @@ def against_ledger(
 
     `unread`: keys of windows whose receipts can't be read.
     """
-    copies = {r.window: r for r in ledger.recorded(pipeline_id)}
+    copies = {r.window: r for r in ledger.recorded_receipts(pipeline_id)}
     absent = sink.owner() is None
     if copies and (absent or not (receipts or unread)):
         error = missing_table_error(sink, len(copies), absent=absent)
-        return [Finding("wrong", "table", error.what, error.do)]
+        return [Finding("wrong", "table", error.message, error.advice)]
     entries = [
         LedgerEntries(
             ledger.start(pipeline_id, r.window.start),

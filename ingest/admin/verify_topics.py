@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from windrow.ingest.admin.findings import Finding
-from windrow.ingest.errors import RefusedError, UnreachableError, counted
+from windrow.ingest.errors import RefusedError, UnreachableError, format_count
 from windrow.ingest.model.boundary import Boundary, TopicPartition, is_later
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import OnRemoved
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.ledger import Ledger
-from windrow.ingest.source.enumerator.cutoff import WAY_OUT, confirmed_cut_off, described
+from windrow.ingest.source.enumerator.cutoff import WAY_OUT, confirmed_cut_off, describe_cutoff
 from windrow.ingest.source.enumerator.timestamp_search import (
     UNSTAMPED,
     UNSTAMPED_WAY_OUT,
@@ -60,7 +60,7 @@ def _current(pipeline: str, receipts: Sequence[Receipt], ledger: Ledger) -> Boun
     """The start of the next window: the end of the newest committed one, or a later rebase."""
     newest = receipts[-1].plan.stop if receipts else None
     try:
-        rebases = ledger.rebased(pipeline)
+        rebases = ledger.rebased_boundaries(pipeline)
     except (RefusedError, UnreachableError):  # the comparison with the ledger reports it
         return newest
     if newest is None or not rebases or is_later(newest.label, rebases[-1].label):
@@ -87,7 +87,9 @@ def _logs_now(
         Finding("wrong", "topic", f"{tp}: {UNSTAMPED}", UNSTAMPED_WAY_OUT)
         for tp in without_timestamps(broker, ends)
     ] + [
-        Finding("wrong", "topic", f"{mark.tp}: {described(mark, end, current.label)}", WAY_OUT)
+        Finding(
+            "wrong", "topic", f"{mark.tp}: {describe_cutoff(mark, end, current.label)}", WAY_OUT
+        )
         for mark, end in confirmed_cut_off(broker, marks, sleep)
     ]
 
@@ -134,9 +136,7 @@ def compare_topic(
         (abandoned_windows, "their source was replaced, or is gone and not read"),
     ):
         if keys:
-            message = (
-                f"{len(keys)} of {counted(len(receipts), 'window')} can't be replayed: {reason}"
-            )
+            message = f"{len(keys)} of {format_count(len(receipts), 'window')} can't be replayed: {reason}"
             findings.append(
                 Finding("info", "topic", message, f"The newest of them is {keys[-1]}.", None)
             )
@@ -155,12 +155,12 @@ def _passed_over(
         Finding(
             "info",
             "topic",
-            f"No window has {counted(begin.offset - starts[tp], 'offset')} of {tp}, {starts[tp]} to"
+            f"No window has {format_count(begin.offset - starts[tp], 'offset')} of {tp}, {starts[tp]} to"
             f" {begin.offset}: the log had them before its topic joined in this window",
             "Who wants them reads the topic by a pipeline of another id, into another table.",
             receipt.window.key,
         )
-        for tp, begin in stop.joined(receipt.plan.start).items()
+        for tp, begin in stop.joining_marks(receipt.plan.start).items()
         if starts.get(tp, begin.offset) < begin.offset
         and (stop.cluster_id, ids[tp.topic].topic_id) == (cluster_id, topics[tp.topic].topic_id)
     ]
@@ -193,8 +193,8 @@ def _left_behind(receipt: Receipt, current: Boundary) -> set[str]:
     They were replaced, left out, or removed with `source.on_removed: drop`.
     """
     ids, now = receipt.plan.stop.by_topic(), current.by_topic()
-    carried = {m.topic for m in current.marks if m.how == "removed"} - {
-        m.topic for m in current.marks if m.how != "removed"
+    carried = {m.topic for m in current.marks if m.origin == "removed"} - {
+        m.topic for m in current.marks if m.origin != "removed"
     }
     return {
         name

@@ -31,7 +31,7 @@ from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec, windows_named
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Receipt
@@ -97,35 +97,43 @@ class DeadRequest(msgspec.Struct, frozen=True):
 
 
 def show_dead(
-    output: Output, path: Path, asked: DeadRequest, limit: int, file: Path | None
+    output: Output, path: Path, dead_request: DeadRequest, limit: int, file: Path | None
 ) -> None:
     """Shows dead letters of the named windows, or of all committed ones, or writes them to a file.
 
     The file has key, value and headers only with payload.
     """
     spec = load_spec(path)
-    refused, receipts, batches = _read(spec, asked)
+    refused, receipts, batches = _read(spec, dead_request)
     attempts = [
         RefusedAttempt(*window_and_attempt) for window_and_attempt in sorted(refused.items())
     ]
-    lines = render.refused_lines(refused, path, above=asked.window is not None)
+    lines = render.refused_lines(refused, path, above=dead_request.window is not None)
     if file is not None:
-        count = _write(file, batches, payload=asked.payload)
-        text = Text(f"{file} holds {counted(count, 'dead letter')}.")
+        count = _write(file, batches, payload=dead_request.payload)
+        text = Text(f"{file} holds {format_count(count, 'dead letter')}.")
         output.show(ExportedDead(spec.id, str(file), count, attempts), text, *lines)
         return
     dead, reasons = list[render.DeadLetter](), Counter[str]()
     for window, batch in batches:
         dead += render.dead_letters(
-            window, batch.slice(0, limit - len(dead)).to_pylist(), payload=asked.payload
+            window, batch.slice(0, limit - len(dead)).to_pylist(), payload=dead_request.payload
         )
         counts = batch["reason"].value_counts().to_pylist()
         reasons.update({reason_count["values"]: reason_count["counts"] for reason_count in counts})
-        if asked.window is None and asked.chosen.stage is None and reasons.total() > limit:
+        if (
+            dead_request.window is None
+            and dead_request.chosen.stage is None
+            and reasons.total() > limit
+        ):
             # the receipts count the others, which may be in thousands of windows
-            reasons = asked.chosen.counted(receipts)
+            reasons = dead_request.chosen.count_by_reason(receipts)
             break
-    table = render.dead_table(dead, payload=asked.payload) if dead else Text(no_dead(asked))
+    table = (
+        render.dead_table(dead, payload=dead_request.payload)
+        if dead
+        else Text(no_dead_sentence(dead_request))
+    )
     has_more, by_reason = reasons.total() > limit, dict(reasons.most_common())
     numbers = ", ".join(f"{count:,} {reason}" for reason, count in by_reason.items())
     lines = [*([Text(numbers)] if dead else []), *render.not_shown(more=has_more), *lines]
@@ -179,7 +187,7 @@ def _read(
     return refused, committed.values(), batches()
 
 
-def no_dead(dead_request: DeadRequest) -> str:
+def no_dead_sentence(dead_request: DeadRequest) -> str:
     """The sentence if there are no such dead letters."""
     kind = "".join(
         f" {name} {value}"
@@ -210,7 +218,7 @@ class DeadReplayResults(msgspec.Struct):
 def replay_dead(
     output: Output,
     path: Path,
-    asked: DeadRequest,
+    dead_request: DeadRequest,
     script: Path | None,
     *,
     dry_run: bool,
@@ -226,13 +234,17 @@ def replay_dead(
     spec = load_spec(path)
     edit = None if script is None else load_edit(script)
     pipeline = replace(assemble.assemble(spec), before_commit=output.raise_if_interrupted)
-    windows = None if asked.window is None else windows_named(spec, asked.window)
+    windows = None if dead_request.window is None else windows_named(spec, dead_request.window)
     if windows is None:
         windows = sorted(
-            c.receipt.window for c in pipeline.sink.receipts() if asked.chosen.may_be_in(c.receipt)
+            c.receipt.window
+            for c in pipeline.sink.receipts()
+            if dead_request.chosen.may_be_in(c.receipt)
         )
     document = DeadReplayResults(spec.id, [], dry_run)
-    request = DeadReplayRequest(f"command-{uuid.uuid4().hex}", asked.chosen, edit, dry_run, anyway)
+    request = DeadReplayRequest(
+        f"command-{uuid.uuid4().hex}", dead_request.chosen, edit, dry_run, anyway
+    )
     output.show(document)
     results = one_by_one(
         windows,
@@ -245,5 +257,5 @@ def replay_dead(
         if document.windows:
             table = render.dead_replay_table(document.windows)
             output.show(document, table, *render.still_refused(document.windows))
-    none = [] if document.windows else [Text(no_dead(asked))]
+    none = [] if document.windows else [Text(no_dead_sentence(dead_request))]
     output.show(document, *none, *([Text("Nothing was written (--dry-run).")] if dry_run else []))

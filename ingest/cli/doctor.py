@@ -1,6 +1,6 @@
 """The checks of `windrow doctor`: one line each, with the fix.
 
-`examine` asks the systems; `java`, `executors` and `sink_check` are pure.
+`examine` asks the systems; `check_java`, `executor_checks` and `sink_check` are pure.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from windrow.ingest import assemble
-from windrow.ingest.admin.lag import unbroken, uncommitted, uncommitted_in_words
+from windrow.ingest.admin.lag import describe_uncommitted, find_series, find_uncommitted
 from windrow.ingest.admin.peek import begin_of_log
 from windrow.ingest.admin.retention_margin import next_window, retention_margin
 from windrow.ingest.cli.output import Output
-from windrow.ingest.cli.prepare import unprepared
+from windrow.ingest.cli.prepare import find_unprepared
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import (
@@ -30,10 +30,10 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
     WindrowError,
-    counted,
-    first_few,
+    foreign_exceptions,
+    format_count,
     how_to_install,
-    mistakes,
+    join_first_few,
 )
 from windrow.ingest.java import java_problem, java_untried
 from windrow.ingest.model.boundary import TopicPartition
@@ -53,7 +53,7 @@ from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
-    paused,
+    pause_of,
     refuse_other_end,
     refuse_other_tables,
     refuse_restored,
@@ -66,7 +66,7 @@ from windrow.ingest.source.enumerator.timestamp_search import of_seconds
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 if TYPE_CHECKING:
-    from windrow.ingest.admin.executors import Surveyed
+    from windrow.ingest.admin.executors import SurveyReport
     from windrow.ingest.runner.spark.engine import SparkEngine
 
 
@@ -75,7 +75,7 @@ class Check(msgspec.Struct, frozen=True):
 
     name: str
     level: Literal["ok", "warn", "fail"]
-    what: str
+    message: str
     fix: str = ""
     exit_code: int = 0
 
@@ -95,7 +95,7 @@ def check_line(check: Check) -> Text:
     """A check as a line: `ok    java    ...`."""
     style = {"ok": "green", "warn": "yellow", "fail": "red"}[check.level]
     text = Text(f"{check.level:5}", style=style).append(f"{check.name:13}", style="bold")
-    return text.append(f"{check.what}{f'. {check.fix}' if check.fix else ''}", style="default")
+    return text.append(f"{check.message}{f'. {check.fix}' if check.fix else ''}", style="default")
 
 
 def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Check]:
@@ -104,19 +104,19 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
     `engine`: the Spark whose executors are checked, too.
     """
     problem = java_problem()
-    yield java(problem, None if problem else java_untried())
+    yield check_java(problem, None if problem else java_untried())
     yield (
         Check("prepared", "ok", "machine code and Java's archive of Spark's classes are there")
-        if (missing := unprepared()) is None
+        if (missing := find_unprepared()) is None
         else Check("prepared", "warn", missing, "windrow prepare makes it, for quicker first runs")
     )
     if spec is None:
-        yield extras()
+        yield check_extras()
         return
     try:
         pipeline = assemble.assemble(load_spec(spec))
     except WindrowError as error:
-        yield failed("spec", error)
+        yield failed_check("spec", error)
         return
     yield Check("spec", "ok", f"{spec} is pipeline {pipeline.spec.id}")
     checks = list[Check]()
@@ -134,26 +134,26 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
         topics = _discovered(pipeline)
         surveyed = look_around(pipeline, engine, engine.slots, topics)
     except WindrowError as error:
-        yield failed("executors", error)
+        yield failed_check("executors", error)
         return
-    yield from executors(surveyed)
+    yield from executor_checks(surveyed)
 
 
-def executors(surveyed: Surveyed) -> Iterator[Check]:
+def executor_checks(surveyed: SurveyReport) -> Iterator[Check]:
     """One line for the executors that answered, and one per problem, with its machines."""
     pythons = ", ".join(sorted({report.python for report in surveyed.executors}))
     answered_by = (
-        f"{counted(len(surveyed.executors), 'executor')} on {first_few(surveyed.machines)}"
+        f"{format_count(len(surveyed.executors), 'executor')} on {join_first_few(surveyed.machines)}"
         f" answered, with {pythons}"
     )
     incomplete_note = "" if surveyed.complete else ", and there may be others"
     read = (
-        f"{counted(surveyed.read, 'topic-partition')} tried"
+        f"{format_count(surveyed.read, 'topic-partition')} tried"
         if surveyed.read
         else "no broker tried, because there is no message yet"
     )
     written = (
-        f"{counted(surveyed.written, 'place')} of the sink"
+        f"{format_count(surveyed.written, 'place')} of the sink"
         if surveyed.written
         else "no place of the sink"
     )
@@ -165,32 +165,32 @@ def executors(surveyed: Surveyed) -> Iterator[Check]:
         yield Check(
             "executors",
             "fail",
-            f"on {first_few(machines)}: {trouble.what}",
-            trouble.do,
+            f"on {join_first_few(machines)}: {trouble.message}",
+            trouble.advice,
             UnreachableError.exit_code,
         )
 
 
 def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     """Checks ledger, table and cluster, each by itself, then what needs several of them."""
-    state = attempt("state", lambda: _state(pipeline))
+    state = run_check("state", lambda: _state(pipeline))
     yield state
-    sink = attempt(
+    sink = run_check(
         "sink", lambda: _sink(pipeline, pipeline.ledger.identity() if state.level == "ok" else None)
     )
     yield sink
     if "fail" not in {state.level, sink.level}:
-        yield attempt("windows", lambda: _windows(pipeline))
-    broker = attempt(
+        yield run_check("windows", lambda: _windows(pipeline))
+    broker = run_check(
         "broker", lambda: Check("broker", "ok", f"cluster {pipeline.broker.cluster_id()}")
     )
     yield broker
     topic = pipeline.dead_topic
     if topic is not None:
-        yield attempt("dead letters", lambda: _dead_topic(topic))
+        yield run_check("dead letters", lambda: _dead_topic(topic))
     registry = pipeline.spec.registry
     if registry is not None:
-        yield attempt("registry", lambda: _registry(registry))
+        yield run_check("registry", lambda: _registry(registry))
     if broker.level == "fail":
         return
     rights = list(_check_rights(pipeline, ledger=state.level == "ok"))
@@ -198,13 +198,13 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     if registry is not None and "fail" not in {state.level, *(check.level for check in rights)}:
         yield from _records(pipeline)
     if "fail" not in {state.level, sink.level, *(check.level for check in rights)}:
-        yield attempt("next", lambda: _next_window(pipeline))
-        yield attempt("retention", lambda: _retention(pipeline))
+        yield run_check("next", lambda: _next_window(pipeline))
+        yield run_check("retention", lambda: _retention(pipeline))
 
 
 def _state(pipeline: Pipeline) -> Check:
     ledger = f"ledger {pipeline.ledger.identity()}"
-    pause = paused(pipeline.ledger, pipeline.spec.id)
+    pause = pause_of(pipeline.ledger, pipeline.spec.id)
     if pause is None:
         return Check("state", "ok", ledger)
     message = f"{ledger}; the pipeline {pause}"
@@ -234,7 +234,7 @@ def _records(pipeline: Pipeline) -> Iterator[Check]:
     try:
         decoder_for(pipeline, topics)
     except SpecError as error:
-        yield Check("records", "warn", error.what, error.do)
+        yield Check("records", "warn", error.message, error.advice)
     except WindrowError:
         return  # the check of the registry has reported it
 
@@ -244,29 +244,29 @@ def _registry(registry: Registry) -> Check:
     return Check("registry", "ok", f"{registry.url} answers")
 
 
-def attempt(name: str, check: Callable[[], Check]) -> Check:
+def run_check(name: str, check: Callable[[], Check]) -> Check:
     """Makes a check; an error becomes a failed one."""
     try:
         return check()
     except WindrowError as error:
-        return failed(name, error)
-    except mistakes() as error:  # reported; others go on
-        return failed(name, BugError.of(error, "setup"))
+        return failed_check(name, error)
+    except foreign_exceptions() as error:  # reported; others go on
+        return failed_check(name, BugError.of(error, "setup"))
 
 
-def failed(name: str, error: WindrowError) -> Check:
+def failed_check(name: str, error: WindrowError) -> Check:
     """An error as a failed check."""
-    if "\n" in error.what:
+    if "\n" in error.message:
         return Check(name, "fail", str(error), exit_code=error.exit_code)
     # with its place
-    message = error.what if error.topic is None else str(error).removesuffix(f". {error.do}")
-    return Check(name, "fail", message, error.do, error.exit_code)
+    message = error.message if error.topic is None else str(error).removesuffix(f". {error.advice}")
+    return Check(name, "fail", message, error.advice, error.exit_code)
 
 
 # --------------------------------------------------------------------------------------------------
 
 
-def java(problem: str | None, untried: str | None = None) -> Check:
+def check_java(problem: str | None, untried: str | None = None) -> Check:
     """Checks Java, which Spark and the embedded broker need."""
     return (
         Check("java", "fail", problem, exit_code=3)
@@ -277,7 +277,7 @@ def java(problem: str | None, untried: str | None = None) -> Check:
     )
 
 
-def extras() -> Check:
+def check_extras() -> Check:
     """Says which extras are installed, and how to install the others.
 
     Nothing fails: which ones are needed, the pipelines decide.
@@ -323,7 +323,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     check = sink_check(spec.sink_path(), sink.owner(), spec.id, spec.window.grid, ledger)
     if ledger is not None:
         refuse_other_tables(pipeline)
-    level, lines = check.level, [check.what]
+    level, lines = check.level, [check.message]
     delivery = sink.capabilities.delivery
     if delivery != "exactly-once":
         missing = "" if delivery == "at-least-once" else ", or be missing"
@@ -334,7 +334,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
         level = "warn"
     if new := refuse_unusable_table(pipeline):
         lines.append(f"the next rows change its columns: {', '.join(new)}")
-    return msgspec.structs.replace(check, what="; ".join(lines), level=level)
+    return msgspec.structs.replace(check, message="; ".join(lines), level=level)
 
 
 def _next_window(pipeline: Pipeline) -> Check:
@@ -361,7 +361,7 @@ def _next_window(pipeline: Pipeline) -> Check:
     joining = joining_topics(pipeline, plan)
     expiring = expiring_messages(pipeline, plan.window.key, plan.splits)
     message = "; ".join([f"window {plan.window.key} can be read", *map(str, joining), *expiring])
-    warns = expiring or any(topic.before for topic in joining)
+    warns = expiring or any(topic.earlier_offsets for topic in joining)
     return Check("next", "warn" if warns else "ok", message)
 
 
@@ -372,15 +372,15 @@ def _windows(pipeline: Pipeline) -> Check:
     committed ones may have been refused, or never run. A receipt that is lost or
     damaged fails the check.
     """
-    series = unbroken(committed.receipt for committed in pipeline.sink.receipts())
+    series = find_series(committed.receipt for committed in pipeline.sink.receipts())
     for _, newest in series[-1:]:
         refuse_other_end(pipeline.ledger, newest)
     if pipeline.spec.window.is_batch:
         refuse_restored(pipeline)
     elif missing_windows := lost_windows(pipeline):
         return Check("windows", "warn", lost_in_words(pipeline, missing_windows).rstrip("."))
-    elif gaps := uncommitted(pipeline.spec.window, series):
-        return Check("windows", "warn", uncommitted_in_words(gaps).rstrip("."))
+    elif gaps := find_uncommitted(pipeline.spec.window, series):
+        return Check("windows", "warn", describe_uncommitted(gaps).rstrip("."))
     return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 
 
@@ -426,7 +426,7 @@ def _check_rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
         reached = next_start(pipeline.ledger, pipeline.spec.id) if ledger else None
         topic_warnings = () if reached is None else unselected_topics(pipeline, reached)
     except WindrowError as error:
-        yield failed("rights", error)
+        yield failed_check("rights", error)
         return
     for warning in topic_warnings:
         message, _, fix = warning.rpartition(". ")
@@ -435,7 +435,7 @@ def _check_rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
         filled = next(
             (tp for tp in tps if tp.topic == topic.topic and starts[tp] < ends[tp].offset), None
         )
-        yield attempt(
+        yield run_check(
             "rights",
             partial(
                 _check_readable, broker, topic, filled, 0 if filled is None else starts[filled]
@@ -451,14 +451,16 @@ def _check_readable(
             "rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried"
         )
     doubt = of_seconds(begin_of_log(broker, filled, start, start + 1))
-    message = f"{topic.topic} ({counted(topic.partitions, 'partition')}) may be described and read"
+    message = (
+        f"{topic.topic} ({format_count(topic.partitions, 'partition')}) may be described and read"
+    )
     return Check("rights", "warn" if doubt else "ok", f"{message}; {doubt}" if doubt else message)
 
 
 def _retention(pipeline: Pipeline) -> Check:
     margin = retention_margin(pipeline)
     code = RefusedError.exit_code if margin.level == "fail" else 0
-    return Check("retention", margin.level, margin.what, margin.do, code)
+    return Check("retention", margin.level, margin.message, margin.advice, code)
 
 
 def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = None) -> None:
@@ -478,8 +480,8 @@ def rebuild_ledger(output: Output, path: Path) -> None:
     pipeline = assemble.assemble_to_look(spec)
     rebuilt = rebuild(spec.id, pipeline.sink, pipeline.ledger)
     summary = (
-        f"The ledger holds the boundaries of {counted(rebuilt.boundaries, 'label')}, plan and"
+        f"The ledger holds the boundaries of {format_count(rebuilt.boundaries, 'label')}, plan and"
         " receipt"
-        f" of {counted(rebuilt.windows, 'window')} ({rebuilt.grid}); its id is {rebuilt.ledger}."
+        f" of {format_count(rebuilt.windows, 'window')} ({rebuilt.grid}); its id is {rebuilt.ledger}."
     )
     output.show(rebuilt, Text("\n".join([summary, *rebuilt.notes])))

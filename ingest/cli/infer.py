@@ -11,20 +11,20 @@ from rich.text import Text
 from windrow.ingest import assemble
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
-from windrow.ingest.cli.peek import narrowed
+from windrow.ingest.cli.peek import narrow_selection
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.errors import RefusedError, SpecError, counted
+from windrow.ingest.errors import RefusedError, SpecError, format_count
 from windrow.ingest.infer.new_pipeline import DELAY, Begun, infer, template
 from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.infer.schema_drift import check, names_schemas
 from windrow.ingest.model.boundary import instant
-from windrow.ingest.model.grid import BATCH, after
+from windrow.ingest.model.grid import BATCH, label_after
 from windrow.ingest.registry.settings import registry_at
 
 
-def begin_pipeline(output: Output, folder: Path, asked: PipelineRequest) -> None:
+def begin_pipeline(output: Output, folder: Path, request: PipelineRequest) -> None:
     """Writes a template, and prints the next commands; the document is `Begun`."""
-    begun = template(folder, asked, datetime.now(UTC))
+    begun = template(folder, request, datetime.now(UTC))
     example = (
         f"Wrote {begun.spec} and {begun.schema}. The columns are an example: change both files"
         " before the first run."
@@ -32,14 +32,16 @@ def begin_pipeline(output: Output, folder: Path, asked: PipelineRequest) -> None
     output.show(begun, *map(Text, [example, *_next(begun)]))
 
 
-def infer_pipeline(output: Output, folder: Path, asked: PipelineRequest, most: int) -> None:
+def infer_pipeline(
+    output: Output, folder: Path, request: PipelineRequest, max_messages: int
+) -> None:
     """Writes files that are inferred from a topic; the document is `Inferred`.
 
     Prints how many messages fit, and the next commands.
     """
-    output.say(f"Asking {asked.cluster or asked.bootstrap} for messages of {asked.topic}")
-    inferred = infer(folder, asked, most, assemble.connect, datetime.now(UTC))
-    lines = [*inferred.describe(asked.topic), *(_next(inferred) if inferred.fit else ())]
+    output.say(f"Asking {request.cluster or request.bootstrap} for messages of {request.topic}")
+    inferred = infer(folder, request, max_messages, assemble.connect, datetime.now(UTC))
+    lines = [*inferred.describe(request.topic), *(_next(inferred) if inferred.fit else ())]
     output.show(inferred, *map(Text, lines))
     output.exit_code = 0 if inferred.fit else RefusedError.exit_code
 
@@ -53,7 +55,7 @@ def _next(begun: Begun) -> list[str]:
     if begun.window is None and begun.start is not None:
         return [
             (
-                f"Next, from {instant(after(begun.grid, begun.start) + DELAY)} on, when the first"
+                f"Next, from {instant(label_after(begun.grid, begun.start) + DELAY)} on, when the first"
                 " window is closed:"
             ),
             *lines,
@@ -62,7 +64,7 @@ def _next(begun: Begun) -> list[str]:
 
 
 def check_topics(
-    output: Output, path: Path, topic: str | None, registry: str | None, most: int
+    output: Output, path: Path, topic: str | None, registry: str | None, max_messages: int
 ) -> None:
     """Compares the newest messages and schemas with a pipeline's model.
 
@@ -76,10 +78,10 @@ def check_topics(
             "Leave it out.",
         )
     schema_registry = spec.stated_registry if registry is None else registry_at(registry)
-    selection = narrowed(spec.source.selection(), topic)
-    checked = check(assemble.assemble_to_look(spec), selection, schema_registry, most)
+    selection = narrow_selection(spec.source.selection(), topic)
+    checked = check(assemble.assemble_to_look(spec), selection, schema_registry, max_messages)
     fitting = "an unknown number" if checked.fitting is None else f"{checked.fitting:,}"
-    sampled = counted(checked.sampled, "sampled message")
+    sampled = format_count(checked.sampled, "sampled message")
     summary = f"Of {sampled} {fitting} would fit. Nothing was written."
     output.show(checked, *map(render.finding_line, checked.findings), Text(summary))
     output.exit_code = checked.exit_code

@@ -11,16 +11,16 @@ from windrow.ingest import assemble
 from windrow.ingest.admin.lag import (
     Lag,
     Uncommitted,
-    lag,
+    describe_uncommitted,
+    find_series,
+    find_uncommitted,
+    measure_lag,
     tell_lag,
-    unbroken,
-    uncommitted,
-    uncommitted_in_words,
 )
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output, stop_event
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.errors import SpecError, UnreachableError, counted, first_few
+from windrow.ingest.errors import SpecError, UnreachableError, format_count, join_first_few
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.ledger_records import Pause
 from windrow.ingest.ports.broker import OffsetAndEpoch
@@ -33,7 +33,7 @@ from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
-    paused,
+    pause_of,
     refuse_other_end,
     refuse_other_table,
     refuse_wrong_tables,
@@ -104,7 +104,7 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
             "Set source.offsets_group in the spec.",
         )
     pipeline = assemble.assemble_to_look(spec)
-    series = unbroken(committed.receipt for committed in pipeline.sink.receipts())
+    series = find_series(committed.receipt for committed in pipeline.sink.receipts())
     newest = series[-1][1] if series else None
     if newest is None:
         refuse_other_table(pipeline)
@@ -112,7 +112,7 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
         refuse_wrong_tables(pipeline)
         refuse_other_end(pipeline.ledger, newest)
     reached = None if newest is None else next_start_after(pipeline.ledger, newest)
-    unread = lag(
+    unread = measure_lag(
         pipeline.broker, bounded_source(pipeline.spec, pipeline.ledger), reached, pipeline.now()
     )
     tell_lag(pipeline.observer, unread)
@@ -128,7 +128,7 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
         unread,
         tuple(w.key for w in missing_windows),
         offsets,
-        () if missing_windows else tuple(uncommitted(spec.window, series)),
+        () if missing_windows else tuple(find_uncommitted(spec.window, series)),
         unstamped=()
         if spec.window.is_batch
         else tuple(
@@ -141,11 +141,13 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
             )
         ),
         done=is_done(pipeline),
-        paused=paused(pipeline.ledger, spec.id),
+        paused=pause_of(pipeline.ledger, spec.id),
         unselected=() if reached is None else unselected_topics(pipeline, reached),
         refused=tuple(w.key for w in sorted(refused - pipeline.sink.committed([*refused]))),
     )
-    refused_words = f"A person decides about what was refused: {first_few(lag_document.refused)}."
+    refused_words = (
+        f"A person decides about what was refused: {join_first_few(lag_document.refused)}."
+    )
     end = DONE if lag_document.done else still_to_come(pipeline).strip()
     if altering and group is not None and reached is not None:
         lag_document.group_offsets = alter_offsets(pipeline.broker, group, reached)
@@ -162,11 +164,15 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
     gaps = lag_document.uncommitted
     counts = [offsets, *(gap.offsets for gap in gaps)]
     sure = [count for count in counts if count is not None]
-    have = f"They have {counted(sum(sure), 'offset')}, which" if sure == counts else "Their offsets"
+    have = (
+        f"They have {format_count(sum(sure), 'offset')}, which"
+        if sure == counts
+        else "Their offsets"
+    )
     missing = (
         lost_in_words(pipeline, missing_windows)
         if missing_windows
-        else uncommitted_in_words(gaps)
+        else describe_uncommitted(gaps)
         if gaps
         else ""
     )
@@ -186,7 +192,7 @@ def show_lag(output: Output, path: Path, *, altering: bool) -> None:
         ),
         *([Text(end)] if end else []),
         *(
-            [Text(f"Not read, as they are newer than window.stop: {first_few(unread.newer)}.")]
+            [Text(f"Not read, as they are newer than window.stop: {join_first_few(unread.newer)}.")]
             if unread.newer
             else []
         ),

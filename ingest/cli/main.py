@@ -201,7 +201,7 @@ def run(
                 window,
                 engine,
                 drain=drain,
-                again=again,
+                accept_duplicates=again,
                 due=due,
                 keep_going=keep_going,
                 fresh_lookups=fresh_lookups,
@@ -269,7 +269,7 @@ def pause(
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.pause import set_paused
 
-        set_paused(output, spec, paused=True, who=who, why=why)
+        set_paused(output, spec, paused=True, who=who, reason=why)
 
 
 @app.command()
@@ -284,7 +284,7 @@ def resume(
     with command_output(json=json, debug=debug, spec=spec) as output:
         from windrow.ingest.cli.pause import set_paused
 
-        set_paused(output, spec, paused=False, who=who, why=why)
+        set_paused(output, spec, paused=False, who=who, reason=why)
 
 
 @app.command()

@@ -26,8 +26,8 @@ from windrow.ingest.errors import (
     SpecError,
     WindrowError,
     bug_of,
-    error_of_place,
-    mistakes,
+    foreign_exceptions,
+    path_error_of,
     with_spec,
 )
 
@@ -107,7 +107,7 @@ class Output:
 
     def fail(self, error: WindrowError) -> None:
         """Shows an error. In JSON the document has it beside the result so far."""
-        error.do = with_spec(error.do, self.spec)
+        error.advice = with_spec(error.advice, self.spec)
         kind, log_position = type(error).__name__, (error.topic, error.partition, error.offset)
         until = error.until if isinstance(error, NotClosedError) else None
         self._end(
@@ -253,10 +253,10 @@ def command_output(
                 )
             yield output
     # the last place before the terminal; a plugin may call sys.exit
-    except (Interrupted, *mistakes()) as error:  # type: ignore[misc]  # they are classes
+    except (Interrupted, *foreign_exceptions()) as error:  # type: ignore[misc]  # they are classes
         if debug:
             traceback.print_exc()
-        shown_error = error_of_place(error, "run the same command again") or error
+        shown_error = path_error_of(error, "run the same command again") or error
         if isinstance(shown_error, Interrupted):
             output.stop()
         elif isinstance(shown_error, WindrowError):

@@ -31,12 +31,12 @@ class PauseState(msgspec.Struct):
     replaced: Pause | None = None
 
 
-def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, why: str) -> None:
+def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, reason: str) -> None:
     """Records a pause or its end. A pipeline that isn't paused is not resumed."""
     pipeline = assemble.assemble_to_look(load_spec(path))
     name, ledger = pipeline.spec.id, pipeline.ledger
     who = getuser() if who is None else who
-    for option, text in (("--who", who), ("--why", why)):
+    for option, text in (("--who", who), ("--why", reason)):
         if not text.isprintable() or len(text) > LONGEST:
             raise SpecError(
                 f"{option} can't be shown in messages",
@@ -50,7 +50,7 @@ def set_paused(output: Output, path: Path, *, paused: bool, who: str | None, why
         )
         return
     number = 0 if newest is None else newest.number + 1
-    requested_pause = Pause(number, paused, who, why, pipeline.now().replace(microsecond=0))
+    requested_pause = Pause(number, paused, who, reason, pipeline.now().replace(microsecond=0))
     recorded = ledger.put_pause(name, requested_pause)
     if recorded != requested_pause:
         raise RefusedError(

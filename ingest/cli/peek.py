@@ -12,12 +12,12 @@ from rich.text import Text
 
 from windrow.ingest import assemble
 from windrow.ingest.admin.peek import Messages, documents, peek, printable, write_messages
-from windrow.ingest.admin.try_steps import Step, of_lines, through_steps
+from windrow.ingest.admin.try_steps import Step, messages_of_lines, trace_steps
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.model.source import (
     Isolation,
     Partitions,
@@ -80,16 +80,16 @@ def try_lines(output: Output, path: Path, file: Path, limit: int | None) -> None
         )
         raise SpecError(message, "spec", advice) from None
     topics = spec.source.topic_names()
-    _shape(output, spec, of_lines(values, topics[0] if topics else "topic"), limit)
+    _shape(output, spec, messages_of_lines(values, topics[0] if topics else "topic"), limit)
 
 
 def _shape(output: Output, spec: PipelineSpec, messages: pa.RecordBatch, limit: int) -> None:
     """Shows the rows of messages up to the limit; one more says that there are more."""
     has_more = messages.num_rows > limit
-    steps = through_steps(assemble.assemble(spec), messages.slice(0, limit))
+    steps = trace_steps(assemble.assemble(spec), messages.slice(0, limit))
     output.show(
         Shaped(spec.id, steps, has_more),
-        *(part for step in steps for part in render.step(step)),
+        *(part for step in steps for part in render.step_tables(step)),
         *render.not_shown(more=has_more),
     )
 
@@ -117,14 +117,15 @@ def peek_messages(
             "Leave one of them out: with --json the rows are a document.",
         )
     spec = _at_isolation(load_spec(path), isolation)
-    source = Source(narrowed(spec.source.selection(), topic))
+    source = Source(narrow_selection(spec.source.selection(), topic))
     names = spec.source.topic_names() if topic is None else (topic,)
     begin, end = parse_initializer(start, names), parse_initializer(stop, names)
     broker, reader = assemble.connect(spec)
     if out is not None:
         count = write_messages(peek(broker, reader, source, begin, end, limit), out)
         output.show(
-            PeekedFile(spec.id, str(out), count), Text(f"{out} holds {counted(count, 'message')}.")
+            PeekedFile(spec.id, str(out), count),
+            Text(f"{out} holds {format_count(count, 'message')}."),
         )
         return
     if rows:
@@ -163,7 +164,7 @@ def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSp
     )
 
 
-def narrowed(selection: Selection, topic: str | None) -> Selection:
+def narrow_selection(selection: Selection, topic: str | None) -> Selection:
     """The part of a selection that is of one topic; all of it without a topic."""
     if topic is None:
         return selection

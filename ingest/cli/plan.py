@@ -20,7 +20,7 @@ from windrow.ingest.runner.availability import expiring_messages, joining_topics
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.micro_batches import is_done, preview_next
 from windrow.ingest.runner.ownership import (
-    paused,
+    pause_of,
     refuse_other_tables,
     refuse_unready,
     refuse_unwritable,
@@ -54,14 +54,16 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     refuse_unwritable(pipeline)
     refuse_other_tables(pipeline)
     refuse_unready(pipeline)
-    plans = PlanDocument(spec.id, [], is_done(pipeline), paused(pipeline.ledger, spec.id))
+    plans = PlanDocument(spec.id, [], is_done(pipeline), pause_of(pipeline.ledger, spec.id))
     pause = [Text(f"Pipeline {spec.id} {plans.paused}.", style="yellow")] if plans.paused else []
     output.show(plans, *pause)
     for plan in filter(
         None, [preview_next(pipeline)] if windows is None else _plans(pipeline, windows)
     ):
         joining = joining_topics(pipeline, plan)
-        plans.plans.append(render.planned(plan, _find_frozen_parts(pipeline, plan.window), joining))
+        plans.plans.append(
+            render.planned_window(plan, _find_frozen_parts(pipeline, plan.window), joining)
+        )
         output.show(
             plans,
             render.plan_table(plans.plans[-1]),

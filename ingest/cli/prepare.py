@@ -64,7 +64,7 @@ def prepare(output: Output) -> None:
     output.show(prepared, Text(f"Every Spark of this environment begins with {prepared.archive}."))
 
 
-def unprepared() -> str | None:
+def find_unprepared() -> str | None:
     """Says in words what `prepare` would still do here; None if nothing."""
     missing = [
         *(["machine code"] if not all(map(Compiled.is_kept, _compiled())) else []),

@@ -57,14 +57,14 @@ def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool)
 class Rebound(msgspec.Struct):
     """The document of `rebind`: the tables before and now, and the missing windows.
 
-    `there`: whether the new table exists; `missing`: windows that the ledger has as
+    `table_exists`: whether the new table exists; `missing`: windows that the ledger has as
     committed and the table doesn't have. Unless it is `recorded`, it is a proposal.
     """
 
     pipeline: str
-    before: str | None
+    previous_table: str | None
     table: str
-    there: bool
+    table_exists: bool
     windows: int
     missing: list[str]
     recorded: bool
@@ -82,7 +82,7 @@ def rebind_pipeline(output: Output, path: Path, *, yes: bool) -> None:
     )
     document = Rebound(
         spec.id,
-        proposal.before,
+        proposal.previous_table,
         proposal.table,
         proposal.exists,
         proposal.windows,

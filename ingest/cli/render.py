@@ -14,11 +14,11 @@ from rich.text import Text
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.lag import Lag
 from windrow.ingest.admin.peek import PRINTED
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.model.boundary import HOW_WORDS, Boundary, How, TopicPartition, label_text
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.model.tiling import between
+from windrow.ingest.model.tiling import offset_ranges
 from windrow.ingest.runner.availability import JoiningTopic
 from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
@@ -65,7 +65,7 @@ class PlannedWindow(msgspec.Struct, frozen=True):
     joining: tuple[JoiningTopic, ...] = ()
 
 
-def planned(
+def planned_window(
     plan: Plan,
     frozen: Sequence[Literal["start", "end", "plan"]],
     joining: tuple[JoiningTopic, ...],
@@ -80,10 +80,10 @@ def planned(
             high.offset,
             high.offset - low.offset,
             pieces[tp],
-            low.how,
-            high.how,
+            low.origin,
+            high.origin,
         )
-        for tp, (low, high) in between(plan.start, plan.stop).items()
+        for tp, (low, high) in offset_ranges(plan.start, plan.stop).items()
     )
     return PlannedWindow(
         plan.window.key,
@@ -150,7 +150,7 @@ def run_notes(runs: Sequence[Result]) -> list[Text]:
 def ignored_lines(receipts: Sequence[Receipt]) -> list[Text]:
     """A line about the fields that no column is for, if some windows have any."""
     fields = sum((receipt.ignored_fields for receipt in receipts), Counter[str]())
-    messages = counted(sum(receipt.counts.ignored for receipt in receipts), "message")
+    messages = format_count(sum(receipt.counts.ignored for receipt in receipts), "message")
     field_counts = ", ".join(f"{name!a} ({n:,})" for name, n in fields.most_common())
     words = (
         f"{messages} with fields that no column is for; of the first 1,000 of a split:"
@@ -347,7 +347,9 @@ def finding_line(finding: Finding) -> Text:
     """A finding as a line; wrong ones are red."""
     style = {"wrong": "red", "unchecked": "yellow", "info": "dim"}[finding.level]
     location = finding.about if finding.window is None else f"{finding.about} {finding.window}"
-    return Text(f"{finding.level:9} {location}: {finding.what}. {finding.do}".rstrip(), style=style)
+    return Text(
+        f"{finding.level:9} {location}: {finding.message}. {finding.advice}".rstrip(), style=style
+    )
 
 
 def message_table(rows: Sequence[Sequence[str]]) -> Table:
@@ -360,25 +362,30 @@ def not_shown(*, more: bool) -> list[Text]:
     return [Text("There are more, which are not shown (--limit)")] if more else []
 
 
-def step(found: Step) -> list[Table | Text]:
+def step_tables(tried_step: Step) -> list[Table | Text]:
     """What a step gives: its rows as a table, and a line for each message that it left out."""
-    rows = counted(len(found.rows), "row")
-    title = f"{found.name}: {rows}"
+    rows = format_count(len(tried_step.rows), "row")
+    title = f"{tried_step.name}: {rows}"
     parts: list[Table | Text] = [Text(title)]
-    if found.rows:
+    if tried_step.rows:
         columns = {
-            "message": list(found.messages),
-            **{name: [_cell(row[name]) for row in found.rows] for name in found.columns},
+            "message": list(tried_step.messages),
+            **{name: [_cell(row[name]) for row in tried_step.rows] for name in tried_step.columns},
         }
         parts = [_table(columns, title=title)]
     return [
         *parts,
-        *(Text(_removed_line(removed_message), style="dim") for removed_message in found.removed),
+        *(
+            Text(_removed_line(removed_message), style="dim")
+            for removed_message in tried_step.removed
+        ),
     ]
 
 
 def _removed_line(message: RemovedMessage) -> str:
-    return f"  {message.message}: {message.why}" + (f": {message.detail}" if message.detail else "")
+    return f"  {message.message}: {message.reason}" + (
+        f": {message.detail}" if message.detail else ""
+    )
 
 
 def _cell(value: object) -> str:
@@ -393,31 +400,33 @@ def lag_table(lag: Lag) -> Table:
         "end": [f"{p.end:,}" for p in lag.partitions],
         "records": [f"{p.records:,}" for p in lag.partitions],
         "seconds": [f"{p.seconds:,.0f}" for p in lag.partitions],
-        **({"lost": [f"{p.lost:,}" for p in lag.partitions]} if lag.lost else {}),
+        **({"lost": [f"{p.lost_offsets:,}" for p in lag.partitions]} if lag.lost_offsets else {}),
     }
     names = [str(TopicPartition(p.topic, p.partition)) for p in lag.partitions]
     table = _table({"topic-partition": names, **numbers}, numbers)
     table.add_section()
-    lost_cells = (f"{lag.lost:,}",) if lag.lost else ()
+    lost_cells = (f"{lag.lost_offsets:,}",) if lag.lost_offsets else ()
     table.add_row("total", "", "", f"{lag.records:,}", f"{lag.seconds:,.0f}", *lost_cells)
     return table
 
 
 def group_offsets_lines(done: AlteredOffsets) -> list[Text]:
     """The offsets that a consumer group accepted, and errors."""
-    summary = f"Group {done.group} has the offsets of {counted(done.succeeded, 'topic-partition')}"
+    summary = (
+        f"Group {done.group} has the offsets of {format_count(done.succeeded, 'topic-partition')}"
+    )
     if not done.failed:
         return [Text(f"{summary}.")]
     return [
         Text(f"{summary}, and not those of {done.failed}:", style="yellow"),
-        *(Text(f"  {reason}") for reason in done.why),
+        *(Text(f"  {reason}") for reason in done.reasons),
     ]
 
 
 def published_dead_line(window: Window, published: PublishedDeadLetters) -> Text:
     """A line about a window's newly published dead letters."""
     return Text(
-        f"{window.key}: {counted(published.dead_letters, 'dead letter')} published to"
+        f"{window.key}: {format_count(published.dead_letters, 'dead letter')} published to"
         f" {published.topic}."
     )
 
@@ -431,7 +440,7 @@ def rebase_table(boundary: Boundary) -> Table:
     rows: list[tuple[str, str, str, str]] = []
     for topic_log in boundary.topics:
         rows += [
-            (str(m.tp), topic_log.topic_id, f"{m.offset:,}", HOW_WORDS[m.how])
+            (str(m.tp), topic_log.topic_id, f"{m.offset:,}", HOW_WORDS[m.origin])
             for m in marks
             if m.topic == topic_log.topic
         ]

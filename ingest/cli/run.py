@@ -18,7 +18,7 @@ from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec, windows_named
 from windrow.ingest.config.window import MicroBatches
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.model.plan import Window
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.runner.context import Pipeline, Request, Result
@@ -58,7 +58,7 @@ def run_named(
     engine: Engine | None,
     *,
     drain: bool,
-    again: bool,
+    accept_duplicates: bool,
     due: bool,
     keep_going: bool,
     fresh_lookups: bool,
@@ -67,7 +67,7 @@ def run_named(
 ) -> None:
     """Runs the named windows, or the next micro-batch.
 
-    `drain`: run micro-batches up to the stable end as it is now. `again`, `fresh_lookups`,
+    `drain`: run micro-batches up to the stable end as it is now. `accept_duplicates`, `fresh_lookups`,
     `anyway`: as in `runner.context.Request`. `engine`: runs the tasks; None: a Spark of this
     process's own. `keep_going`: go on after refused windows. `due`: run all that are due, too,
     once the named ones are closed.
@@ -88,7 +88,7 @@ def run_named(
     windows = named_windows(spec, text) if text or not due else []
     run_request = Request(
         request or f"command-{uuid.uuid4().hex}",
-        again=again,
+        accept_duplicates=accept_duplicates,
         fresh_lookups=fresh_lookups,
         anyway=anyway,
     )
@@ -189,7 +189,7 @@ def nothing_waiting(pipeline: Pipeline, *, done: bool | None) -> Text:
     least = window.min_records if isinstance(window, MicroBatches) else 1
     return Text(
         "Nothing is waiting"
-        + (f": fewer than {counted(least, 'new offset')}." if least > 1 else ".")
+        + (f": fewer than {format_count(least, 'new offset')}." if least > 1 else ".")
         + still_to_come(pipeline)
     )
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from windrow.ingest import assemble
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.settings.values import Duration
 
 
@@ -41,7 +41,7 @@ def sweep_files(output: Output, path: Path, older_than: str, *, yes: bool) -> No
                 "setup",
                 "Give a time that is longer than any run takes.",
             ) from None
-    count = counted(len(files), "file")
+    count = format_count(len(files), "file")
     if not files:
         end = (
             f"Nothing to remove: every staged file that is older than {older_than} is named by a"

@@ -11,7 +11,7 @@ from windrow.ingest import assemble
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
@@ -36,10 +36,10 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     )
     wrong_count = sum(f.level == "wrong" for f in verified.findings)
     unchecked_count = sum(f.level == "unchecked" for f in verified.findings)
-    verdict = f"{counted(wrong_count, 'thing')} wrong" if wrong_count else "nothing is wrong"
-    summary = f"{counted(verified.windows, 'window')}, {counted(verified.rows, 'row')}: {verdict}"
+    verdict = f"{format_count(wrong_count, 'thing')} wrong" if wrong_count else "nothing is wrong"
+    summary = f"{format_count(verified.windows, 'window')}, {format_count(verified.rows, 'row')}: {verdict}"
     if unchecked_count:
-        summary += f"; {counted(unchecked_count, 'thing')} could not be checked"
+        summary += f"; {format_count(unchecked_count, 'thing')} could not be checked"
     output.show(verified, *map(render.finding_line, verified.findings), Text(summary))
     output.exit_code = verified.exit_code
 
@@ -56,7 +56,7 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     restored = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
     # behind the table of rows: where that is refused, nothing was written
     dead_restored = pipeline.dead_letters.restore(dry_run=not yes)
-    receipts = [counted(len(restored.windows), "receipt")] if restored.windows else []
+    receipts = [format_count(len(restored.windows), "receipt")] if restored.windows else []
     lists = ["the list of windows"] if restored.listed or dead_restored else []
     count = " and ".join(receipts + lists)
     if not count:

@@ -32,13 +32,13 @@ def warm(address: str) -> None:
     """
     from windrow.ingest.runner.spark.connect import ConnectedSpark
     from windrow.ingest.runner.spark.engine import parallelism
-    from windrow.ingest.runner.spark.jobs import DO_DOCTOR, collected, spark_errors_as
+    from windrow.ingest.runner.spark.jobs import DO_DOCTOR, collect_rows, spark_errors_as
 
     with closing(ConnectedSpark(address)) as client:
         session = client.session()
         with spark_errors_as("setup", "The server's workers can't start", DO_DOCTOR):
             tasks = parallelism(session)
-            collected(session.range(0, tasks, 1, tasks).mapInArrow(_load, "id long"))
+            collect_rows(session.range(0, tasks, 1, tasks).mapInArrow(_load, "id long"))
 
 
 def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,13 +13,18 @@ import msgspec
 from rich.text import Text
 
 from windrow.ingest import assemble
-from windrow.ingest.admin.completeness import completeness_of, holding_in_words, refuse_batches
-from windrow.ingest.admin.lag import Uncommitted, unbroken, uncommitted, uncommitted_in_words
+from windrow.ingest.admin.completeness import completeness_of, describe_holding, refuse_batches
+from windrow.ingest.admin.lag import (
+    Uncommitted,
+    describe_uncommitted,
+    find_series,
+    find_uncommitted,
+)
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import windows_named
-from windrow.ingest.errors import NotClosedError, counted, first_few
+from windrow.ingest.errors import NotClosedError, format_count, join_first_few
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.grid import labels_between
 from windrow.ingest.model.receipt import Committed
@@ -59,12 +64,12 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
         refuse_other_table(assemble.assemble_to_look(spec))
     shown_windows = committed[-limit:]
     older = len(committed) - len(shown_windows)
-    series = unbroken(c.receipt for c in shown_windows)
-    not_run = uncommitted(spec.window, series, since_start=not older and text is None)
+    series = find_series(c.receipt for c in shown_windows)
+    not_run = find_uncommitted(spec.window, series, since_start=not older and text is None)
     is_done = bool(committed) and committed[-1].receipt.done
     notes = [
         *([f"{older} older ones are not shown (--limit)"] if older else []),
-        *([uncommitted_in_words(not_run)] if not_run else []),
+        *([describe_uncommitted(not_run)] if not_run else []),
         *([DONE] if is_done else []),
     ]
     lines = [
@@ -134,7 +139,7 @@ def show_states(output: Output, path: Path, text: str) -> None:
         *(
             Text(f"{shown_state.window}: {shown_state.state}")
             + (
-                late.format(counted(shown_state.late_elsewhere, "message"))
+                late.format(format_count(shown_state.late_elsewhere, "message"))
                 if shown_state.late_elsewhere
                 else ""
             )
@@ -147,15 +152,15 @@ def show_states(output: Output, path: Path, text: str) -> None:
     )
     if missing:
         raise NotClosedError(
-            f"Not committed of {spec.id}: {first_few(missing)}",
+            f"Not committed of {spec.id}: {join_first_few(missing)}",
             "check",
             f"`windrow run SPEC --window {missing[0]}` commits it, or says why not.",
         )
     if opened:
         raise NotClosedError(
-            f"Not complete of {spec.id}: {first_few(opened)}",
+            f"Not complete of {spec.id}: {join_first_few(opened)}",
             "check",
-            holding_in_words(completeness, pipeline.ledger.newest(spec.id)[-1]),
+            describe_holding(completeness, pipeline.ledger.newest(spec.id)[-1]),
         )
 
 
@@ -198,11 +203,11 @@ def show_due(output: Output, path: Path) -> None:
         order_note = (
             " Those behind the first one can only follow in order." if spec.in_order else ""
         )
-        refused_keys = first_few(shown.refused)
+        refused_keys = join_first_few(shown.refused)
         notes.append(f"A person decides about what was refused: {refused_keys}.{order_note}")
     if older:
         notes.append(
-            f"Not committed, and too old for a schedule: {counted(len(older), 'window')}, the first"
+            f"Not committed, and too old for a schedule: {format_count(len(older), 'window')}, the first"
             f" at {shown.older[0]}. windrow run SPEC --window START/END commits them."
         )
     output.show(

@@ -63,7 +63,7 @@ class TuningSpec(Section):
         for name in written.keys() & _FETCHING.keys():
             yield (name,), f"unknown key; did you mean {_FETCHING[name]} under client?"
 
-    def over(self, fallback: TuningSpec) -> TuningSpec:
+    def with_fallback(self, fallback: TuningSpec) -> TuningSpec:
         """Returns these settings, and the other's for those that are not set here."""
         return fallback.model_copy(update=self.model_dump(exclude_none=True))
 
@@ -107,5 +107,8 @@ class ClusterSpec(Section):
     def under(self, client: ClientProperties, tuning: TuningSpec) -> Self:
         """Returns the cluster with a pipeline's own settings over it, one by one."""
         return self.model_copy(
-            update={"client": {**self.client, **client}, "tuning": tuning.over(self.tuning)}
+            update={
+                "client": {**self.client, **client},
+                "tuning": tuning.with_fallback(self.tuning),
+            }
         )

@@ -90,7 +90,7 @@ class LimitsSpec(Section):
         default=StageLimits(), description="Of messages that break a rule of the schema."
     )
 
-    def of(self, stage: str) -> StageLimits:
+    def for_stage(self, stage: str) -> StageLimits:
         """The limits of one of `ingest.ports.decoder.STAGES`."""
         by_stage = {
             "key": self.key,

@@ -29,7 +29,7 @@ from windrow.ingest.config.settings_file import (
     client_mistakes,
     refusal,
     text_of,
-    validated,
+    validate,
     written_out,
 )
 from windrow.ingest.settings.document import Document, Mistake, nearest, read_document, read_values
@@ -132,12 +132,12 @@ def _check_spec(attributes: object, folder: Path) -> tuple[PipelineSpec | None, 
         for name, reason in NOT_WRITTEN.items()
         if name in attributes
     ]
-    spec, model_mistakes = validated(
+    spec, model_mistakes = validate(
         PipelineSpec, {**attributes, "folder": folder, "named_clusters": clusters}
     )
     mistaken_paths = {mistake.path for mistake in mistakes}
     mistakes += [
-        _with_home(mistake, attributes) if mistake.what.startswith("unknown key") else mistake
+        _with_home(mistake, attributes) if mistake.message.startswith("unknown key") else mistake
         for mistake in model_mistakes
         if mistake.path not in mistaken_paths
     ]
@@ -295,7 +295,7 @@ def _shared_cluster(
     These are its own, and those outside of `clusters`.
     """
     chosen_clusters = {name: clusters[name]} if name in clusters else attributes.get("clusters")
-    shared, mistakes = validated(
+    shared, mistakes = validate(
         SharedSpec,
         {**attributes, **({} if chosen_clusters is None else {"clusters": chosen_clusters})},
     )

@@ -42,9 +42,9 @@ from windrow.ingest.settings.values import (
     TextOrEmpty,
     Values,
     as_instant,
+    check_location,
     names_in,
     off_grid,
-    place,
     refuse,
     section_of,
     sentence,
@@ -85,7 +85,7 @@ METADATA_SCHEMA = {
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
-def checked_metadata(value: object) -> Mapping[str, str]:
+def check_metadata(value: object) -> Mapping[str, str]:
     """Validates the section and adds the defaults, in the order of `METADATA`."""
     if not isinstance(value, Mapping):
         raise sentence("must be a mapping")
@@ -178,7 +178,7 @@ class PipelineSpec(Section):
     )
     metadata: Annotated[
         Mapping[str, str],
-        PlainValidator(checked_metadata),
+        PlainValidator(check_metadata),
         WithJsonSchema(METADATA_SCHEMA),
         Values("`{NAME: COLUMN}`, `{NAME: none}`"),
     ] = Field(
@@ -189,7 +189,7 @@ class PipelineSpec(Section):
         ),
     )
     state: Annotated[
-        Annotated[TextOrEmpty, Field(min_length=1), AfterValidator(place)] | None,
+        Annotated[TextOrEmpty, Field(min_length=1), AfterValidator(check_location)] | None,
         Values("a path, or a database's URL"),
         Default("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
     ] = Field(
@@ -357,12 +357,12 @@ class PipelineSpec(Section):
         if not isinstance(sink, OnClusterSection) or sink.bootstrap_servers is not None:
             return sink
         if sink.cluster is None:
-            return sink.reached(
+            return sink.with_cluster(
                 self.cluster.bootstrap_servers, self.cluster.client, self._source_registry
             )
         named = self._find_cluster("sink", sink.cluster)
         cluster = named.under(sink.client, TuningSpec())
-        return sink.reached(cluster.bootstrap_servers, cluster.client, named.registry)
+        return sink.with_cluster(cluster.bootstrap_servers, cluster.client, named.registry)
 
     def _find_cluster(self, section: str, name: str) -> ClusterSpec:
         """Returns the cluster that a section names.
@@ -412,7 +412,7 @@ class PipelineSpec(Section):
 
     def sink_path(self) -> str:
         """The table's place, in the notation of its kind."""
-        return self.sink.place(self.folder)
+        return self.sink.location(self.folder)
 
     def state_url(self) -> str:
         """Returns the ledger, a path or a URL.
@@ -453,7 +453,7 @@ def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
     try:
         windows = parse_windows(spec.id, spec.window.grid, text)
     except GridError as error:
-        raise SpecError(error.what, "spec", error.do) from None
+        raise SpecError(error.message, "spec", error.advice) from None
     span, grid = windows[0].span, spec.window
     if span is not None and isinstance(grid, TimeWindows) and span[0] < grid.start:
         raise SpecError(
@@ -575,4 +575,4 @@ def _start_mistakes(
     except GridError as error:
         yield ("window", "start"), off_grid(window.get("start"), start, error)
     except SpecError as error:
-        yield ("window", "start"), f"{error.what}. {error.do}"
+        yield ("window", "start"), f"{error.message}. {error.advice}"

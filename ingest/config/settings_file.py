@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from windrow.ingest.config.cluster import ClusterSpec
-from windrow.ingest.errors import SpecError, SpecMistakesError, counted
+from windrow.ingest.errors import SpecError, SpecMistakesError, format_count
 from windrow.ingest.kafka.allowed_properties import ALLOWED
 from windrow.ingest.kafka.client_properties import problems
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, mistake_of
@@ -65,7 +65,7 @@ def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMista
     `name`: the file's.
     """
     lines = list(dict.fromkeys(sorted((document.line(m), document.sentence(m)) for m in mistakes)))
-    head = counted(len(lines), "mistake")
+    head = format_count(len(lines), "mistake")
     listed = [
         f"  line {line}: {text}" if line else f"  {text}" for line, text in lines[:_SHOWN_MAX]
     ]
@@ -78,7 +78,7 @@ def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMista
     )
 
 
-def validated(model: type[M], values: Mapping[str, Any]) -> tuple[M | None, list[Mistake]]:
+def validate(model: type[M], values: Mapping[str, Any]) -> tuple[M | None, list[Mistake]]:
     """Makes a model of values, or lists their mistakes."""
     try:
         return model.model_validate(values), []

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field, PlainValidator
 
-from windrow.ingest.config.settings_file import client_mistakes, refusal, validated
+from windrow.ingest.config.settings_file import client_mistakes, refusal, validate
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.settings.document import Document, Mistake, SettingPath
@@ -110,7 +110,7 @@ def read_options(spark_options: Mapping[str, str]) -> ReadOptions:
     for name in ("mode", "columns", "isolation"):
         if name in values:
             values[name] = str(values[name]).lower()  # as Spark does for its own formats
-    options, mistakes = validated(ReadOptions, values)
+    options, mistakes = validate(ReadOptions, values)
     all_mistakes = [*mistakes, *client_mistakes(values, ())]
     all_mistakes = _refusing_path(
         values, all_mistakes, "load() takes no path: a pipeline's file goes into the option spec"
@@ -144,7 +144,7 @@ def write_options(spark_options: Mapping[str, str]) -> WriteOptions:
     Raises:
         SpecError: with all mistakes.
     """
-    options, mistakes = validated(WriteOptions, spark_options)
+    options, mistakes = validate(WriteOptions, spark_options)
     mistakes = _refusing_path(
         spark_options,
         mistakes,

@@ -37,7 +37,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from windrow.ingest.config.pipeline import PipelineId
-from windrow.ingest.config.settings_file import client_mistakes, refusal, text_of, validated
+from windrow.ingest.config.settings_file import client_mistakes, refusal, text_of, validate
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.dataframes.options import write_options
 from windrow.ingest.errors import OutcomeUnknownError, SpecError, WindrowError
@@ -50,7 +50,7 @@ from windrow.ingest.model.receipt import Checksums, Counts, Receipt, SplitCounts
 from windrow.ingest.ports.sink import Sink, StagerFactory, Unknown
 from windrow.ingest.runner.context import written_by
 from windrow.ingest.runner.outcome import outcome_of, result_of
-from windrow.ingest.runner.spark.jobs import dumped
+from windrow.ingest.runner.spark.jobs import dump_task
 from windrow.ingest.schema.checksum import checksum_text
 from windrow.ingest.schema.metadata_arrays import messages_of
 from windrow.ingest.settings.document import Document, Mistake, SettingPath, read_document
@@ -159,7 +159,7 @@ def _check_document(document: Document) -> tuple[WriteSpec | None, list[Mistake]
         return None, [Mistake((), "a write's file is a mapping with id and sink")]
     sink = section_of(written, "sink")
     values = {**written, "sink": {**_FIXED, **sink}} if sink else written
-    spec, mistakes = validated(WriteSpec, values)
+    spec, mistakes = validate(WriteSpec, values)
     return spec, [*client_mistakes({"client": sink.get("client")}, ("sink",)), *mistakes]
 
 
@@ -196,7 +196,7 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
     sink.prepare(TableOwner(spec.id, _LEDGER, BATCH))
     plan = plan_of(spec.id, settings.batch, sink.identity)
     stager = None if sink.look(plan.window) is not None else sink.stager(plan, 0, attempt)
-    return dumped(BatchWriter(path, plan, attempt, datetime.now(UTC), rows, stager))
+    return dump_task(BatchWriter(path, plan, attempt, datetime.now(UTC), rows, stager))
 
 
 def plan_of(write: str, batch: int, sink: str) -> Plan:
@@ -246,13 +246,13 @@ class BatchWriter:
         if self.stager is None:
             return
         outcomes = [outcome for _, outcome in sorted(tasks.items()) if outcome is not None]
-        staged = together([result_of(outcome) for outcome in outcomes], *self.plan.splits)
+        staged = merge_staged([result_of(outcome) for outcome in outcomes], *self.plan.splits)
         spec = read_write_spec(self.path)
         sink = spec.table(self.path.parent, self.rows)
         outcome = sink.commit(self._receipt(staged), [staged])
         if isinstance(outcome, Unknown):
             batch, advice = self.plan.window.key, "Write it again under the same number"
-            raise OutcomeUnknownError.of(f"of batch {batch} of {spec.id}", outcome.why, advice)
+            raise OutcomeUnknownError.of(f"of batch {batch} of {spec.id}", outcome.reason, advice)
         # the batch is committed; a folder that can't be read is reported by the next write
         with suppress(WindrowError):
             sink.sweep(_KEPT)
@@ -335,7 +335,7 @@ def _counted(split: Split, written: int, staging: Staging) -> Staged:
     return Staged(split, counts, staging.committables, ())
 
 
-def together(tasks: Sequence[Staged], split: Split) -> Staged:
+def merge_staged(tasks: Sequence[Staged], split: Split) -> Staged:
     """Joins what all tasks staged, in the order of the partitions, which is published so."""
     rows = sum(task.counts.rows for task in tasks)
     checksum = checksum_text(sum(int(task.counts.checksums.rows, 16) for task in tasks))

@@ -36,8 +36,8 @@ from windrow.ingest.errors import (
     NotClosedError,
     RefusedError,
     SpecError,
-    counted,
-    mistakes,
+    foreign_exceptions,
+    format_count,
 )
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.broker import Broker, TopicInfo
@@ -49,7 +49,7 @@ from windrow.ingest.runner.availability import readable_splits
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.outcome import as_error
 from windrow.ingest.runner.run_windows import preview, refuse_open
-from windrow.ingest.runner.spark.jobs import dumped
+from windrow.ingest.runner.spark.jobs import dump_task
 from windrow.ingest.runner.task import rows_with_messages
 from windrow.ingest.runner.writer_schemas import decoder_for
 from windrow.ingest.schema.messages import MESSAGES
@@ -134,7 +134,7 @@ def _pin_splits(broker: Broker, splits: Sequence[Split]) -> tuple[tuple[Split, .
     )
     if beyond is not None:
         raise SpecError(
-            f"Topic {beyond.topic} has {counted(topics[beyond.topic].partitions, 'partition')}, and"
+            f"Topic {beyond.topic} has {format_count(topics[beyond.topic].partitions, 'partition')}, and"
             f" {beyond.tp} is none of them",
             "plan",
             "Name one that exists. Nothing was read.",
@@ -313,7 +313,7 @@ def pinned(options: Mapping[str, str]) -> tuple[StructType, bytes]:
     """
     frame = pin(read_options(options))
     columns: StructType = from_arrow_schema(frame.shape.schema)
-    return columns, dumped(frame)
+    return columns, dump_task(frame)
 
 
 def reader(pickled: bytes | None, schema: StructType) -> bytes:
@@ -329,7 +329,7 @@ def reader(pickled: bytes | None, schema: StructType) -> bytes:
             "Leave it out, and select or cast the columns that load() returns.",
         )
     frame = pickle.loads(pickled)  # of `pinned`  # noqa: S301
-    return dumped(SplitReader(frame, to_arrow_schema(schema, timezone="UTC")))
+    return dump_task(SplitReader(frame, to_arrow_schema(schema, timezone="UTC")))
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ class SplitReader:
         split = self.pinned.splits[number]
         try:
             yield from batch_iterator(partial(self._read, split))
-        except mistakes() as failed:  # becomes windrow's own, without its text
+        except foreign_exceptions() as failed:  # becomes windrow's own, without its text
             raise as_error(failed, split) from None
 
     def _read(self, split: Split, give: Take) -> None:

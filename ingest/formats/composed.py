@@ -164,9 +164,9 @@ class ComposedDecoder:
             [schema for prepared_part in parts.values() for schema in prepared_part.schemas],
         )
 
-    def with_schemas(self, known: Sequence[WriterSchema]) -> Decoder:
+    def with_schemas(self, schemas: Sequence[WriterSchema]) -> Decoder:
         key, value = (
-            part.with_schemas(known) if isinstance(part, UsesSchemas) else part
+            part.with_schemas(schemas) if isinstance(part, UsesSchemas) else part
             for part in (self.key, self.value)
         )
         return self if value is None else replace(self, key=key, value=value)
@@ -306,7 +306,7 @@ class _BatchComposer:
             [columns[name] for name in self._schema.names], schema=self._schema
         )
         refused = (
-            decoded_values if is_full_batch else decoded_values.numbered(decoded_keys.row_index)
+            decoded_values if is_full_batch else decoded_values.renumber(decoded_keys.row_index)
         )
         keyless = replace(
             decoded_keys, rows=rows.slice(0, 0), row_index=decoded_keys.row_index.slice(0, 0)
@@ -334,9 +334,9 @@ class _BatchComposer:
             .take(decoded_keys.row_index)
             .to_numpy(zero_copy_only=False)
         )
-        deletes = Deletes(decoded_keys.rows.select(self._primary_key), decoded_keys.row_index).kept(
-            empty
-        )
+        deletes = Deletes(
+            decoded_keys.rows.select(self._primary_key), decoded_keys.row_index
+        ).filter(empty)
         has_value = pa.array(~empty)
         return (
             replace(
@@ -436,7 +436,7 @@ def _all_of(count: int) -> Decoded:
 def _merged_deletes(tombstones: Deletes | None, of_value: Deletes | None) -> Deletes | None:
     if tombstones is None or of_value is None:
         return of_value if tombstones is None else tombstones
-    return tombstones.merged(of_value)
+    return tombstones.merge(of_value)
 
 
 def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:

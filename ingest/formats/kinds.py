@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from windrow.ingest.errors import checked_answer
+from windrow.ingest.errors import check_output
 from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.settings.kinds import OfItsKind, Plugins
@@ -70,7 +70,7 @@ def make_decoder(
     Raises:
         SpecError: no decoder can be made of the section.
     """
-    value = checked_answer(section, section.decoder(folder), "open")
+    value = check_output(section, section.decoder(folder), "open")
     if primary_key:
         # loads Arrow, which only decoding needs
         from windrow.ingest.ports.decoder import DecodesDeletes

@@ -59,7 +59,7 @@ class RowDecoder:
 
     @property
     def columns(self) -> Columns:
-        return replace(self, encoding=self.encoding.now()).checked(load_model(self.model))
+        return replace(self, encoding=self.encoding.now()).check_columns(load_model(self.model))
 
     def open(self) -> Decode:
         """Opens the decoder for this thread.
@@ -68,11 +68,11 @@ class RowDecoder:
         """
         fixed = replace(self, encoding=self.encoding.now())
         decode = built_of_model(
-            fixed, self.model, lambda model: fixed.encoding.open(fixed.checked(model))
+            fixed, self.model, lambda model: fixed.encoding.open(fixed.check_columns(model))
         )
         return lambda messages: decode(messages.column("value"), self.on_null)
 
-    def checked(self, model: type[Any]) -> Columns:
+    def check_columns(self, model: type[Any]) -> Columns:
         """Columns of a model that the messages hold.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.formats.avro.fit import (
     PRIMITIVE_COLUMNS,
     fits,
@@ -42,8 +42,8 @@ from windrow.ingest.infer.candidates import (
     decimal_of,
     example,
     mapping,
-    passed_over,
     record,
+    unmatched_paths,
 )
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
@@ -162,7 +162,9 @@ def _widest_guess(
         return TypeGuess(None, "no type takes all types of the union")
     widest = max(fitting, key=lambda guess: _width(guess.type))
     omitted_in_others = dict.fromkeys(
-        path for kind in reversed(guess_by_type) for path in passed_over(widest.type, example(kind))
+        path
+        for kind in reversed(guess_by_type)
+        for path in unmatched_paths(widest.type, example(kind))
     )
     omitted_paths = tuple(
         (path, "only some types of the union have it") for path in omitted_in_others
@@ -185,7 +187,7 @@ def _scalar(schema: AvroSchema, kind: AvroType) -> TypeGuess:
     timed = [time for time in (pa.date32(), TIMESTAMP) if fits(schema, kind, time, None)]
     note = "" if kind.logical is None else _NOTES.get(kind.logical.name, "")
     if isinstance(kind, FixedType):
-        return TypeGuess(pa.binary(), note or f"always {counted(kind.size, 'byte')}")
+        return TypeGuess(pa.binary(), note or f"always {format_count(kind.size, 'byte')}")
     return TypeGuess(timed[0] if timed else PRIMITIVE_COLUMNS[kind.name], note)
 
 

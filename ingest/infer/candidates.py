@@ -136,7 +136,7 @@ def struct_of(parts: Iterable[tuple[str, TypeGuess]]) -> TypeGuess:
     guess_by_name, notes, name_by_lowercase = dict[str, TypeGuess](), list[str](), dict[str, str]()
     omitted = list[tuple[str, str]]()
     for name, guess in parts:
-        reason = unusable(name, name_by_lowercase)
+        reason = unusable_reason(name, name_by_lowercase)
         inner = TypeGuess(None, reason) if reason else nested(guess)
         omitted += [(f"{name}.{path}", reason) for path, reason in inner.omitted]
         if inner.type is None:
@@ -173,22 +173,22 @@ def _wrap_type(
     )
 
 
-def passed_over(kind: pa.DataType, value: Any, path: str = "") -> Iterator[str]:
+def unmatched_paths(kind: pa.DataType, value: Any, path: str = "") -> Iterator[str]:
     """The paths in a document for which a type has no place."""
     entries = kind if pa.types.is_map(kind) else map_type(kind)
     if isinstance(value, dict) and pa.types.is_struct(kind):
         for name, inner in value.items():
             field_index, inner_path = kind.get_field_index(name), f"{path}.{name}".removeprefix(".")
             if field_index >= 0:
-                yield from passed_over(kind.field(field_index).type, inner, inner_path)
+                yield from unmatched_paths(kind.field(field_index).type, inner, inner_path)
             elif inner is not None:
                 yield inner_path
     elif isinstance(value, dict) and entries is not None:
         for inner in value.values():
-            yield from passed_over(entries.item_type, inner, path)
+            yield from unmatched_paths(entries.item_type, inner, path)
     elif isinstance(value, list) and pa.types.is_list(kind):
         for item in value:
-            yield from passed_over(kind.value_type, item, path)
+            yield from unmatched_paths(kind.value_type, item, path)
     elif pa.types.is_float64(kind) and not is_double(value):
         yield path
 
@@ -253,14 +253,18 @@ def free_name(name: str, candidates: Iterable[Candidate]) -> str:
     )
 
 
-def with_passed_over(
-    candidates: Sequence[Candidate], documents: Iterable[Any], why: str
+def add_passed_over(
+    candidates: Sequence[Candidate], documents: Iterable[Any], reason: str
 ) -> list[Candidate]:
     """Adds what the documents have and no candidate has, as left out."""
     kind, reason_by_path = struct_type(candidates), omitted_fields(candidates)
-    paths = dict.fromkeys(path for document in documents for path in passed_over(kind, document))
+    paths = dict.fromkeys(
+        path for document in documents for path in unmatched_paths(kind, document)
+    )
     passed_over_candidates = [
-        Candidate(path, TypeGuess(None, why), True) for path in paths if path not in reason_by_path
+        Candidate(path, TypeGuess(None, reason), True)
+        for path in paths
+        if path not in reason_by_path
     ]
     return [*candidates, *passed_over_candidates]
 
@@ -288,18 +292,18 @@ def nested(guess: TypeGuess) -> TypeGuess:
     return replace(guess, type=kind, epoch=None)
 
 
-def unusable(name: str, seen: dict[str, str]) -> str:
+def unusable_reason(name: str, name_by_lowercase: dict[str, str]) -> str:
     """Says why a field of this name can't be a column beside others; empty if it can.
 
-    `seen`: the columns' names, by their names in lower case; the name is added to them.
+    `name_by_lowercase`: the columns' names, by their names in lower case; the name is added to them.
     """
     if not name or not name.isprintable():
         return "a column's name can't be empty, nor hold control characters"
     if name.startswith("^") and name.endswith("$"):
         return "pandera takes a name that begins with ^ and ends with $ for a pattern of names"
-    existing_name = seen.setdefault(name.casefold(), "")
+    existing_name = name_by_lowercase.setdefault(name.casefold(), "")
     if not existing_name:
-        seen[name.casefold()] = name
+        name_by_lowercase[name.casefold()] = name
         return ""
     return (
         "another field has this name"
@@ -339,7 +343,9 @@ def table_refusal(metadata: Mapping[str, str], *, delta: bool) -> Refuses:
 def column_refusal(columns: Columns, refusal: Refuses) -> Refuses:
     """Refuses what `refusal` does, and the names of existing columns."""
     name_by_lowercase = {column.name.casefold(): column.name for column in columns.columns}
-    return lambda candidate: unusable(candidate.name, dict(name_by_lowercase)) or refusal(candidate)
+    return lambda candidate: (
+        unusable_reason(candidate.name, dict(name_by_lowercase)) or refusal(candidate)
+    )
 
 
 def over_versions(
@@ -365,7 +371,7 @@ def over_versions(
         )
         for candidate in newest
     ]
-    return with_passed_over(
+    return add_passed_over(
         nullable,
         (example(struct_type(version)) for version in older),
         "only older versions of the schema have it",
@@ -376,7 +382,7 @@ def refuse_unusable(candidates: Iterable[Candidate], refusal: Refuses) -> list[C
     """Replaces the type of candidates that can't be a column with the reason."""
     name_by_lowercase, new_candidates = dict[str, str](), []
     for candidate in candidates:
-        reason = unusable(candidate.name, name_by_lowercase) or (
+        reason = unusable_reason(candidate.name, name_by_lowercase) or (
             refusal(candidate) if candidate.usable else ""
         )
         new_candidates.append(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.formats.cdc.change_metadata import is_called_after
 from windrow.ingest.formats.cdc.envelope import (
     CANAL,
@@ -23,8 +23,8 @@ from windrow.ingest.formats.cdc.envelope import (
     Envelope,
 )
 from windrow.ingest.formats.shared import json_dialects
-from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, with_passed_over
-from windrow.ingest.infer.json_documents import STRICT, candidates_of, document, scalars
+from windrow.ingest.infer.candidates import Candidate, TypeGuess, add_passed_over, free_name
+from windrow.ingest.infer.json_documents import STRICT, candidates_of, parse_document, scalars
 from windrow.ingest.infer.proposal import (
     Document,
     KeyAndValue,
@@ -67,11 +67,11 @@ class Event:
     envelope: Document
     schema: Document | None = None
 
-    def change(self, of: Envelope) -> ChangeKind:
+    def change(self, envelope: Envelope) -> ChangeKind:
         """The kind of the change."""
-        if of.schema_change is not None and self.envelope.get(of.schema_change) is True:
+        if envelope.schema_change is not None and self.envelope.get(envelope.schema_change) is True:
             return ChangeKind.OTHER
-        return dict(of.words)[self.envelope[of.kind]]
+        return dict(envelope.words)[self.envelope[envelope.kind]]
 
 
 def events_of(format_: str, messages: Sequence[KeyAndValue]) -> list[Event]:
@@ -119,7 +119,9 @@ def _is_event(format_: str, event: Document) -> bool:
     return sibling_keys <= event.keys() and ("isDdl" in sibling_keys) == ("isDdl" in event)
 
 
-def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | None) -> Proposal:
+def propose_changes(
+    format_: str, topic: str, events: Sequence[Event], table: str | None
+) -> Proposal:
     """Proposes the columns of one table's rows. `table`: its name, if there are several.
 
     Raises:
@@ -161,7 +163,7 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
         )
     source = (
         f"{'guessed from' if counting[-1].schema is None else 'by the schema in'}"
-        f" {counted(len(counting), 'message')} of {envelope.tool}"
+        f" {format_count(len(counting), 'message')} of {envelope.tool}"
     )
     return Proposal(tuple(candidates), source, decode, hints, key, change_data=True)
 
@@ -202,7 +204,7 @@ def _choose_table(
             for name, count in tables.most_common(10)
         )
         message = (
-            f"The topic holds rows of {counted(len(tables), 'table')}: {shown_tables}"
+            f"The topic holds rows of {format_count(len(tables), 'table')}: {shown_tables}"
             if requested_table is None
             else f"No sampled message holds a row of {requested_table!a}"
         )
@@ -263,7 +265,7 @@ def _candidates(format_: str, events: Sequence[Event]) -> list[Candidate]:
         )
         if stated is None:
             return candidates_of(rows, STRICT)
-        return with_passed_over(
+        return add_passed_over(
             row_candidates(stated, envelope.written), rows, "the newest event's schema lacks it"
         )
     if format_ == "canal-json":
@@ -307,7 +309,7 @@ def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
             if texts == names and all(row.get(name) is not None for name in texts)
             else ()
         )
-    key = document(event.key or b"") or {}
+    key = parse_document(event.key or b"") or {}
     if format_ == "debezium-json" and _has_schema(key):
         key = key["payload"]
     if format_ == "maxwell-json":

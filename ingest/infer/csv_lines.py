@@ -7,13 +7,13 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece
 from windrow.ingest.formats.csv.strict import read_as
 from windrow.ingest.formats.shared.json_dialects import EXACT
 from windrow.ingest.formats.shared.refusal import RefusedValueError, Truncation
 from windrow.ingest.infer.candidates import Candidate, TypeGuess
-from windrow.ingest.infer.json_documents import TYPES, Scalars, enough, scalar_type
+from windrow.ingest.infer.json_documents import TYPES, Scalars, is_decisive, scalar_type
 from windrow.ingest.infer.proposal import KeyAndValue, Proposal, Setting
 from windrow.ingest.schema.columns import Column
 
@@ -36,7 +36,7 @@ _READS = Scalars(
 )
 
 
-def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
+def propose_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     """Proposes the columns of lines whose fields have these names, in order.
 
     Raises:
@@ -46,14 +46,14 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     ways = dict[str, tuple[Dialect, list[list[Piece]]]]()
     for dialect in DIALECTS:
         rows = rows_in(texts, dialect, len(names))
-        if enough(len(rows), len(texts)) and len(rows) > len(
+        if is_decisive(len(rows), len(texts)) and len(rows) > len(
             ways.get(dialect.delimiter, (dialect, []))[1]
         ):
             ways[dialect.delimiter] = dialect, rows
     if not ways or not texts:
         raise SpecError(
-            f"None of the delimiters , ; | and tab splits all of {counted(len(texts), 'message')}"
-            f" into {counted(len(names), 'field')}",
+            f"None of the delimiters , ; | and tab splits all of {format_count(len(texts), 'message')}"
+            f" into {format_count(len(names), 'field')}",
             "spec",
             "Nothing was written. Name all fields in their order with --columns, or write the spec"
             " by hand (windrow init).",
@@ -61,7 +61,7 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     if len(ways) > 1 and len(names) > 1:
         shown_delimiters = " and ".join(repr(delimiter) for delimiter in ways)
         raise SpecError(
-            f"The lines have {counted(len(names), 'field')} by {shown_delimiters}",
+            f"The lines have {format_count(len(names), 'field')} by {shown_delimiters}",
             "spec",
             "Nothing was written. Write the spec by hand (windrow init).",
         )
@@ -87,7 +87,7 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
         decode["null_literal"] = Setting("", comment)
     hint = "the line of the names is a dead letter where its texts fit no column's type, else a row"
     hints = (hint,) if len(fields) < len(rows) else ()
-    sample = f"guessed from {counted(len(texts), 'message')}"
+    sample = f"guessed from {format_count(len(texts), 'message')}"
     return Proposal(candidates, sample, decode, hints)
 
 

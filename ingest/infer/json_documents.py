@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.formats.json.values import Convert, LongInteger, converter, integer
 from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError
@@ -57,9 +57,9 @@ class Scalars:
     types: tuple[tuple[pa.DataType, Convert], ...]
     texts: bool = False
 
-    def mixed(self, why: str) -> TypeGuess:
+    def mixed_type(self, reason: str) -> TypeGuess:
         """The type of values that none of the types takes."""
-        return TypeGuess(pa.string() if self.texts else None, why, lenient=self.texts)
+        return TypeGuess(pa.string() if self.texts else None, reason, lenient=self.texts)
 
 
 TYPES = (
@@ -90,7 +90,7 @@ DECIMALS = Scalars(
 EXACT_OR_TEXT = replace(STRICT, texts=True)
 
 
-def parsed_json(value: bytes) -> Any:
+def parse_json(value: bytes) -> Any:
     """Parses JSON, numbers with a fraction as literals, NaN as a float; None if it is no JSON."""
     try:
         return json.loads(
@@ -100,16 +100,16 @@ def parsed_json(value: bytes) -> Any:
         return None
 
 
-def document(value: bytes) -> dict[str, Any] | None:
-    """Parses a JSON object, as `parsed_json` does; None if the value is none."""
-    parsed = parsed_json(value)
+def parse_document(value: bytes) -> dict[str, Any] | None:
+    """Parses a JSON object, as `parse_json` does; None if the value is none."""
+    parsed = parse_json(value)
     return parsed if isinstance(parsed, dict) else None
 
 
 def candidates_of(
     documents: Sequence[Mapping[str, Any]], tried: Scalars = EXACT_OR_TEXT
 ) -> list[Candidate]:
-    """The fields of documents parsed by `document`, in the order of their first use."""
+    """The fields of documents parsed by `parse_document`, in the order of their first use."""
     return [
         Candidate(
             key, guess_type(values, tried), nullable=len(values) < len(documents) or None in values
@@ -137,8 +137,8 @@ def guess_type(values: Sequence[Any], tried: Scalars = EXACT_OR_TEXT, depth: int
         return TypeGuess(pa.string(), "only null was sampled: set the type that it will have")
     shapes = Counter(map(_shape, present))
     shape, count = shapes.most_common(1)[0]
-    if not enough(count, len(present)):
-        return tried.mixed(f"no type takes both {' and '.join(sorted(shapes))}")
+    if not is_decisive(count, len(present)):
+        return tried.mixed_type(f"no type takes both {' and '.join(sorted(shapes))}")
     if depth >= DEEPEST:
         return TypeGuess(None, f"it lies more than {DEEPEST} levels deep")
     alike_values = [v for v in present if _shape(v) == shape]
@@ -166,13 +166,15 @@ def _shape(value: object) -> str:
     )
 
 
-def enough(mine: int, every: int) -> bool:
-    """Returns whether `mine` of `every` value decide the type of all."""
-    return mine == every or (every >= MANY and mine >= COMMON * every)
+def is_decisive(fitting_count: int, total_count: int) -> bool:
+    """Returns whether `fitting_count` of `total_count` value decide the type of all."""
+    return fitting_count == total_count or (
+        total_count >= MANY and fitting_count >= COMMON * total_count
+    )
 
 
 def _add_rare_note(guess: TypeGuess, others: int, total_count: int) -> TypeGuess:
-    note = f"{others} of {counted(total_count, 'sampled value')} of another type, and refused"
+    note = f"{others} of {format_count(total_count, 'sampled value')} of another type, and refused"
     return (
         guess
         if guess.type is None
@@ -196,9 +198,9 @@ def scalar_type(values: Sequence[Any], tried: Scalars) -> TypeGuess:
             return TypeGuess(kind, _time_note(kind, values))
         if len(fitting_values) > best_count:
             best, best_count = kind, len(fitting_values)
-    if best is not None and enough(best_count, len(values)):
+    if best is not None and is_decisive(best_count, len(values)):
         return _add_rare_note(TypeGuess(best), len(values) - best_count, len(values))
-    return tried.mixed("no type takes all of its values")
+    return tried.mixed_type("no type takes all of its values")
 
 
 _EPOCHS = {10: "s", 13: "ms", 16: "us", 19: "ns"}
@@ -245,7 +247,7 @@ def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> 
         return entry_guess
     if entry_guess is not None:
         entries = list_of(struct_of((("key", TypeGuess(pa.string())), ("value", entry_guess))))
-        note = f"{counted(len(fields), 'different key')} sampled"
+        note = f"{format_count(len(fields), 'different key')} sampled"
         return replace(entries, note="; ".join(filter(None, [note, entries.note])))
     guess = struct_of(
         (key, guess_type(field_values, tried, depth)) for key, field_values in fields.items()

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.formats.json.values import converter
 from windrow.ingest.infer.candidates import (
     LONGEST,
@@ -150,7 +150,7 @@ class _Schema:
                 return self._one_of(keyword, part[keyword], base, unresolved.values)
         others = [kind for kind in _kinds(part) if kind != "null"]
         if len(others) > 1:
-            return EXACT_OR_TEXT.mixed(f"it has several types: {', '.join(others)}")
+            return EXACT_OR_TEXT.mixed_type(f"it has several types: {', '.join(others)}")
         kind = others[0] if others else ""
         if kind == "object":
             return self._object(part, base, unresolved.values)
@@ -175,7 +175,7 @@ class _Schema:
         ]
         if len(non_null_choices) != 1:
             tried = STRICT if keyword == "allOf" else EXACT_OR_TEXT
-            return tried.mixed(f"{keyword} of {counted(len(non_null_choices), 'schema')}")
+            return tried.mixed_type(f"{keyword} of {format_count(len(non_null_choices), 'schema')}")
         return Composite([_Part(non_null_choices[0], base, values)], lambda guesses: guesses[0])
 
     def _object(

@@ -22,12 +22,12 @@ from windrow.ingest.admin.peek import sample_topics
 from windrow.ingest.config.limits import is_beyond_share
 from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import SpecError, UnreachableError, counted
+from windrow.ingest.errors import SpecError, UnreachableError, format_count
 from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.infer.candidates import omitted_fields, table_refusal
-from windrow.ingest.infer.change_events import ENVELOPES, events_of, marks_of, of_changes
-from windrow.ingest.infer.csv_lines import of_lines
-from windrow.ingest.infer.json_documents import document
+from windrow.ingest.infer.change_events import ENVELOPES, events_of, marks_of, propose_changes
+from windrow.ingest.infer.csv_lines import propose_lines
+from windrow.ingest.infer.json_documents import parse_document
 from windrow.ingest.infer.pipeline_files import (
     EXAMPLE,
     SCHEMA,
@@ -42,16 +42,16 @@ from windrow.ingest.infer.proposal import (
     Proposal,
     Setting,
     documents_of,
-    of_documents,
-    of_one_column,
+    propose_documents,
+    propose_one_column,
     with_keys,
     with_nullable_nan,
     without_repeated_key,
     without_unusable,
 )
-from windrow.ingest.infer.registry_schemas import Framed, framed, of_registry
+from windrow.ingest.infer.registry_schemas import Framed, propose_by_registry, read_frames
 from windrow.ingest.infer.request import PipelineRequest, SampledFormat
-from windrow.ingest.model.grid import BATCH, after, at_or_before, cron
+from windrow.ingest.model.grid import BATCH, at_or_before, cron, label_after
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
@@ -111,8 +111,8 @@ class Inferred(Begun, frozen=True):
 
     def describe(self, topic: str) -> list[str]:
         """Returns lines for people: what was written, and what is in no row."""
-        columns = counted(self.columns, "column")
-        sampled = counted(self.sampled, "sampled message")
+        columns = format_count(self.columns, "column")
+        sampled = format_count(self.sampled, "sampled message")
         lines = [
             f"Wrote {self.spec} and {self.schema}.",
             f"{columns} of format {self.format}, {self.told_by}.",
@@ -139,7 +139,7 @@ class Inferred(Begun, frozen=True):
 Connect = Callable[[PipelineSpec], tuple[Broker, Callable[[ReadPlan], Reader]]]
 
 
-def template(folder: Path, asked: PipelineRequest, now: datetime) -> Begun:
+def template(folder: Path, request: PipelineRequest, now: datetime) -> Begun:
     """Writes both files with example columns, without asking the cluster; makes the folder.
 
     Raises:
@@ -148,21 +148,21 @@ def template(folder: Path, asked: PipelineRequest, now: datetime) -> Begun:
         UnreachableError: the folder can't be written.
     """
     _refuse_present(folder)
-    name = _id(folder, asked)
-    _as_spec(folder, name, asked)
-    grid, start = _windows(asked.grid, None, now)
+    name = _id(folder, request)
+    _as_spec(folder, name, request)
+    grid, start = _windows(request.grid, None, now)
     schema = schema_text(
         class_name(name), "The columns of a topic, an example: put your own here", EXAMPLE
     )
     example = Proposal((), "", {"format": Setting("json")})
-    _write(folder, schema, spec_text(name, asked, grid, start, _DELAY, example))
+    _write(folder, schema, spec_text(name, request, grid, start, _DELAY, example))
     return Begun(
         name, str(folder / SPEC), str(folder / SCHEMA), grid, start, _closed(grid, start, now)
     )
 
 
 def infer(
-    folder: Path, asked: PipelineRequest, most: int, connect: Connect, now: datetime
+    folder: Path, request: PipelineRequest, max_messages: int, connect: Connect, now: datetime
 ) -> Inferred:
     """Writes both files from a topic's messages, or a registry's schemas.
 
@@ -180,17 +180,17 @@ def infer(
             can't be written.
     """
     _refuse_present(folder)
-    name, topic = _id(folder, asked), asked.topic
-    asking = _as_spec(folder, name, asked)
+    name, topic = _id(folder, request), request.topic
+    asking = _as_spec(folder, name, request)
     registry = asking.stated_registry
-    sample = sample_topics(*connect(asking), asking.source.selection(), most)
+    sample = sample_topics(*connect(asking), asking.source.selection(), max_messages)
     proposal = without_unusable(
-        propose(asked, sample.messages, registry), table_refusal(DEFAULT, delta=True), topic
+        propose(request, sample.messages, registry), table_refusal(DEFAULT, delta=True), topic
     )
     untimed = sample.begins is None and sample.messages.num_rows > 0
-    grid, start = _windows(asked.grid or (BATCH if untimed else None), sample.begins, now)
+    grid, start = _windows(request.grid or (BATCH if untimed else None), sample.begins, now)
     resolved_request = msgspec.structs.replace(
-        asked, registry=None if registry is None else registry.url
+        request, registry=None if registry is None else registry.url
     )
     nulls = sample.messages.column("value").null_count
 
@@ -228,7 +228,7 @@ def infer(
         tried.fit,
         tuple(omitted_fields(proposal.candidates).items()),
         (
-            *_notes(proposal, asked, sample.messages),
+            *_notes(proposal, request, sample.messages),
             *((f"{tried.cut:,} {_CUT}",) if tried.cut else ()),
             *filter(None, (of_seconds(sample.begins),)),
         ),
@@ -280,7 +280,7 @@ def _id(folder: Path, request: PipelineRequest) -> str:
 
 def _closed(grid: str, start: datetime | None, now: datetime) -> datetime | None:
     """The start of the first window, if it is closed."""
-    return None if start is None or after(grid, start) + DELAY > now else start
+    return None if start is None or label_after(grid, start) + DELAY > now else start
 
 
 def _refuse_present(folder: Path) -> None:
@@ -398,7 +398,8 @@ def _windows(
     start_of = min(begins, now) if begins is not None else now
     if grid is None:
         fresh = (
-            begins is not None and after("hourly", at_or_before("hourly", start_of)) + DELAY > now
+            begins is not None
+            and label_after("hourly", at_or_before("hourly", start_of)) + DELAY > now
         )
         grid = BATCH if fresh else "hourly"
     return grid, None if grid == BATCH else at_or_before(grid, start_of)
@@ -414,7 +415,7 @@ _DO = (
 
 
 def propose(
-    asked: PipelineRequest, messages: pa.Table, registry: SchemaRegistry | None
+    request: PipelineRequest, messages: pa.Table, registry: SchemaRegistry | None
 ) -> Proposal:
     """Proposes how to read a topic's messages.
 
@@ -423,19 +424,23 @@ def propose(
             which options to pass.
         WindrowError: raised by the registry.
     """
-    topic, framing = asked.topic, framed(messages, "value")
-    if asked.format is None and registry is not None and (framing.most or not messages.num_rows):
-        return _refuse_unused(asked, of_registry(registry, topic, messages))
-    plain = _messages(messages, asked, framing)
+    topic, framing = request.topic, read_frames(messages, "value")
+    if (
+        request.format is None
+        and registry is not None
+        and (framing.is_mostly_framed or not messages.num_rows)
+    ):
+        return _refuse_unused(request, propose_by_registry(registry, topic, messages))
+    plain = _messages(messages, request, framing)
     _refuse_empty(topic, messages.num_rows, plain)
-    format_ = asked.format or _recognise_format(topic, plain, framing)
-    return _refuse_unused(asked, _propose_by_format(topic, format_, plain, asked))
+    format_ = request.format or _recognise_format(topic, plain, framing)
+    return _refuse_unused(request, _propose_by_format(topic, format_, plain, request))
 
 
 def _messages(messages: pa.Table, request: PipelineRequest, framing: Framed) -> list[KeyAndValue]:
     """The messages as Python values, without Confluent's frames."""
     is_framed = request.format == "json-schema-confluent" or (
-        request.format is None and framing.most
+        request.format is None and framing.is_mostly_framed
     )
     values = framing.values if is_framed else messages.column("value").to_pylist()
     return [
@@ -449,11 +454,11 @@ def _recognise_format(
 ) -> SampledFormat:
     valued = [message for message in messages if message.value is not None]
     documents = len(documents_of(messages))
-    if framing.most:
+    if framing.is_mostly_framed:
         if documents == framing.named:
             return "json-schema-confluent"
         message = (
-            f"{framing.named:,} of {counted(len(valued), 'message')} of topic {topic} begin"
+            f"{framing.named:,} of {format_count(len(valued), 'message')} of topic {topic} begin"
             " with the"
             f" id of a schema in a registry, most with {framing.id}"
         )
@@ -464,7 +469,7 @@ def _recognise_format(
         raise SpecError(message, "spec", f"{advice} If it is no id of a schema: --format raw.")
     if 2 * documents <= len(valued):
         raise SpecError(
-            f"Of {counted(len(valued), 'message')} of topic {topic}, JSON objects: {documents:,};"
+            f"Of {format_count(len(valued), 'message')} of topic {topic}, JSON objects: {documents:,};"
             f" {_describe_others(valued)}",
             "spec",
             f"{_DO} Plain Avro and Protobuf need their schema: windrow help formats.",
@@ -475,7 +480,7 @@ def _recognise_format(
             return next(name for name in get_args(SampledFormat) if name == format_)
         if events:
             raise SpecError(
-                f"Of {counted(documents, 'message')} of topic {topic} only {events:,} could be"
+                f"Of {format_count(documents, 'message')} of topic {topic} only {events:,} could be"
                 f" {ENVELOPES[format_].tool}'s events",
                 "spec",
                 f"Nothing was written. Say what they are: --format {format_}, or --format json.",
@@ -497,7 +502,7 @@ def _describe_others(valued: Sequence[KeyAndValue]) -> str:
     others = [
         message.value.lstrip()
         for message in valued
-        if message.value and document(message.value) is None
+        if message.value and parse_document(message.value) is None
     ]
     for begin, words in _BEGINS:
         if count := sum(value.startswith(begin) for value in others):
@@ -517,22 +522,22 @@ def _propose_by_format(
                 "spec",
                 "Nothing was written. Give them in order: --columns id,name.",
             )
-        return with_keys(of_lines(messages, request.columns), keys)
+        return with_keys(propose_lines(messages, request.columns), keys)
     if format_ in {"string", "raw"}:
-        return with_keys(of_one_column(format_, valued), keys)
+        return with_keys(propose_one_column(format_, valued), keys)
     if format_ in ENVELOPES:
         events = events_of(format_, messages)
         if not events:
             raise _no_message_error(topic, valued, f"{ENVELOPES[format_].tool}'s events")
-        return of_changes(format_, topic, events, request.table)
+        return propose_changes(format_, topic, events, request.table)
     if not documents_of(messages):
         raise _no_message_error(topic, valued, "JSON objects")
-    return of_documents(format_, messages)
+    return propose_documents(format_, messages)
 
 
 def _no_message_error(topic: str, valued: int, kind: str) -> SpecError:
     return SpecError(
-        f"None of {counted(valued, 'message')} of topic {topic} could be {kind}", "spec", _DO
+        f"None of {format_count(valued, 'message')} of topic {topic} could be {kind}", "spec", _DO
     )
 
 
@@ -542,7 +547,7 @@ def _refuse_empty(topic: str, sampled: int, messages: Sequence[KeyAndValue]) -> 
     raise SpecError(
         f"No message of topic {topic} can be sampled"
         if not sampled
-        else f"{counted(sampled, 'message')} of topic {topic} sampled, none with a value",
+        else f"{format_count(sampled, 'message')} of topic {topic} sampled, none with a value",
         "spec",
         "Nothing was written. Produce one first; or, if a schema registry has the topic's schema,"
         " name it: --registry https://HOST:PORT; or begin with a template: windrow init --topic"

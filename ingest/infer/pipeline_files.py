@@ -34,7 +34,7 @@ def class_name(name: str) -> str:
 
 def spec_text(
     name: str,
-    asked: PipelineRequest,
+    request: PipelineRequest,
     grid: str,
     start: datetime | None,
     delay: str,
@@ -73,8 +73,8 @@ def spec_text(
             ("attributes:", ""),
             (f"  id: {json.dumps(name)}", "its identity, for ever"),
             ("  source:", ""),
-            *_source(asked, asks_registry=proposal.asks_registry),
-            (f"    topic: {json.dumps(asked.topic)}", ""),
+            *_source(request, asks_registry=proposal.asks_registry),
+            (f"    topic: {json.dumps(request.topic)}", ""),
             ("    # client: {}", "librdkafka's properties: security.protocol, sasl.mechanism ..."),
             ("  window:", ""),
             *window,

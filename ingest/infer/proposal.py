@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.formats.kinds import ASKING
 from windrow.ingest.infer.candidates import (
     MOST_TYPES,
@@ -24,10 +24,10 @@ from windrow.ingest.infer.candidates import (
 )
 from windrow.ingest.infer.json_documents import (
     candidates_of,
-    document,
     guess_type,
     keys_are_data,
-    parsed_json,
+    parse_document,
+    parse_json,
 )
 from windrow.ingest.settings.templates import has_template
 
@@ -90,11 +90,11 @@ def documents_of(messages: Sequence[KeyAndValue]) -> list[tuple[bytes | None, Do
     return [
         (message.key, parsed)
         for message in messages
-        if message.value is not None and (parsed := document(message.value)) is not None
+        if message.value is not None and (parsed := parse_document(message.value)) is not None
     ]
 
 
-def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
+def propose_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
     """Proposes the fields of JSON documents, and of keys that are documents."""
     pairs = documents_of(messages)
     documents = [parsed for _, parsed in pairs]
@@ -107,22 +107,22 @@ def of_documents(format_: str, messages: Sequence[KeyAndValue]) -> Proposal:
         hints.append(_CONNECT)
     if keys_are_data(documents):
         hints.append(
-            f"the names of the {counted(len(candidates), 'field')} seem to be data: {_AS_ENTRIES}"
+            f"the names of the {format_count(len(candidates), 'field')} seem to be data: {_AS_ENTRIES}"
         )
     proposal = Proposal(
         tuple(candidates),
-        f"guessed from {counted(len(documents), 'message')}",
+        f"guessed from {format_count(len(documents), 'message')}",
         {"format": Setting(format_), **(_NON_NUMERIC if has_non_numeric else {})},
         tuple(hints),
     )
     return with_keys(proposal, [key for key, _ in pairs])
 
 
-def of_one_column(format_: str, messages: int) -> Proposal:
+def propose_one_column(format_: str, messages: int) -> Proposal:
     """Proposes one column for the whole value: `string` or `raw`."""
     kind = pa.string() if format_ == "string" else pa.binary()
     candidate = Candidate("value", TypeGuess(kind), nullable=False)
-    source = f"one column for the whole value of {counted(messages, 'message')}"
+    source = f"one column for the whole value of {format_count(messages, 'message')}"
     return Proposal((candidate,), source, {"format": Setting(format_)})
 
 
@@ -158,7 +158,7 @@ def with_keys(proposal: Proposal, keys: Sequence[bytes | None]) -> Proposal:
 
     Keys stay out, with a hint, if a message has none, or if only some are JSON objects.
     """
-    parsed = [None if key is None else document(key) for key in keys]
+    parsed = [None if key is None else parse_document(key) for key in keys]
     documents = [parsed_key for parsed_key in parsed if parsed_key]
     if documents and len(documents) == len(keys):
         return with_key(proposal, candidates_of(documents), "json")
@@ -177,7 +177,7 @@ def _whole_key(keys: Sequence[bytes]) -> tuple[str, TypeGuess, str]:
     The type loses nothing of a key: numbers with a fraction stay texts, and numbers in bytes
     have all the bytes.
     """
-    values = [parsed_json(key) for key in keys]
+    values = [parse_json(key) for key in keys]
     guess = guess_type(values)
     if all(isinstance(value, str | int) for value in values) and not guess.lenient:
         return "json", guess, "the whole key, a JSON value; other texts are dead letters"
@@ -311,7 +311,7 @@ def without_unusable(proposal: Proposal, refuses: Refuses, topic: str) -> Propos
         )
     if len(candidates) > MOST_TYPES:
         raise SpecError(
-            f"The messages of topic {topic} have {counted(len(candidates), 'different field')}, so"
+            f"The messages of topic {topic} have {format_count(len(candidates), 'different field')}, so"
             " their names seem to be data",
             "spec",
             _WAY_OUT,

@@ -15,7 +15,7 @@ from windrow.ingest.formats.confluent.frame import Frame, frames_of
 from windrow.ingest.formats.confluent.payloads import message_at
 from windrow.ingest.infer.avro import avro_candidates, roots_of
 from windrow.ingest.infer.candidates import Candidate, TypeGuess, free_name, over_versions
-from windrow.ingest.infer.json_documents import document
+from windrow.ingest.infer.json_documents import parse_document
 from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.proposal import Proposal, Setting, with_key, with_keys, without_key
 from windrow.ingest.infer.protobuf import protobuf_candidates
@@ -56,7 +56,7 @@ class Framed(msgspec.Struct, frozen=True):
         return self.frames.total()
 
     @property
-    def most(self) -> bool:
+    def is_mostly_framed(self) -> bool:
         """Returns whether most name a schema."""
         return self.named > self.others
 
@@ -69,7 +69,7 @@ class Framed(msgspec.Struct, frozen=True):
         return ids.most_common(1)[0][0]
 
 
-def framed(messages: pa.Table, part: Part, *, paths: bool = False) -> Framed:
+def read_frames(messages: pa.Table, part: Part, *, paths: bool = False) -> Framed:
     """Reads the frames of messages' keys or values.
 
     `paths`: whether a frame has a path, as Protobuf's have.
@@ -89,7 +89,7 @@ def framed(messages: pa.Table, part: Part, *, paths: bool = False) -> Framed:
     return Framed(values, others, frames)
 
 
-def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Proposal:
+def propose_by_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Proposal:
     """Proposes the columns of the subject's newest schema, or of the messages' schema.
 
     Raises:
@@ -97,7 +97,7 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
     """
     schema, candidates, by_subject = _candidates(registry, topic, messages, "value")
     if schema is None:
-        raise _unknown_schema_error(topic, framed(messages, "value"))
+        raise _unknown_schema_error(topic, read_frames(messages, "value"))
     decode = {"format": Setting(FORMATS[schema.kind]), **_records(schema, messages, "value")}
     if len(decode["records"].value if "records" in decode else ()) > 1:
         kind = free_name("kind", candidates)
@@ -151,7 +151,7 @@ def _candidates(
 
     Otherwise it is that of most messages.
     """
-    framing = framed(messages, part)
+    framing = read_frames(messages, part)
     (subject,) = Subjects(part=part).of(topic)
     versions = registry.of_subject(subject, VERSIONS)
     if not versions:
@@ -186,14 +186,14 @@ def candidates_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -
     if schema.kind == "AVRO":
         return avro_candidates(schema, part)
     if schema.kind == "JSON":
-        documents = map(document, filter(None, framed(messages, part).values))
+        documents = map(parse_document, filter(None, read_frames(messages, part).values))
         return json_candidates(schema, [parsed for parsed in documents if parsed is not None])
     return protobuf_candidates(schema, path_in(messages, part))
 
 
 def path_in(messages: pa.Table, part: Part) -> Sequence[int]:
     """The path of the message type that most messages have; without messages, the first."""
-    frames = framed(messages, part, paths=True).frames
+    frames = read_frames(messages, part, paths=True).frames
     return frames.most_common(1)[0][0].path if frames else _FIRST
 
 
@@ -201,7 +201,7 @@ def _with_key(
     registry: SchemaRegistry, topic: str, messages: pa.Table, proposal: Proposal
 ) -> Proposal:
     """Adds the columns of the key: by the registry, where every key names a schema of it."""
-    framing, keys = framed(messages, "key"), messages.column("key").to_pylist()
+    framing, keys = read_frames(messages, "key"), messages.column("key").to_pylist()
     if framing.others or None in keys:
         return with_keys(proposal, keys)
     try:

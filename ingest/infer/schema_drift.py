@@ -30,13 +30,13 @@ from windrow.ingest.infer.candidates import (
     Refuses,
     column_refusal,
     example,
-    passed_over,
     struct_type,
     table_refusal,
+    unmatched_paths,
 )
 from windrow.ingest.infer.change_events import ENVELOPES, changed_rows, events_of
 from windrow.ingest.infer.csv_lines import rows_in
-from windrow.ingest.infer.json_documents import candidates_of, document
+from windrow.ingest.infer.json_documents import candidates_of, parse_document
 from windrow.ingest.infer.json_schema import json_candidates
 from windrow.ingest.infer.pipeline_files import metadata_text, type_text
 from windrow.ingest.infer.proposal import Document, KeyAndValue
@@ -44,8 +44,8 @@ from windrow.ingest.infer.registry_schemas import (
     FORMATS,
     Part,
     candidates_of_schema,
-    framed,
     path_in,
+    read_frames,
 )
 from windrow.ingest.model.refusal_summary import in_words
 from windrow.ingest.model.source import Selection
@@ -71,12 +71,12 @@ About = Literal["messages", "registry"]
 class RefusalCount(msgspec.Struct, frozen=True):
     """The number of messages that would be dead letters for one reason, and the first one.
 
-    `what`: the reason in words, without payload.
+    `description`: the reason in words, without payload.
     """
 
     stage: str
     reason: str
-    what: str
+    description: str
     messages: int
     topic: str
     partition: int
@@ -102,7 +102,7 @@ class DriftReport(msgspec.Struct, frozen=True):
 
 
 def check(
-    pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | None, most: int
+    pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | None, max_messages: int
 ) -> DriftReport:
     """Checks newest messages and a registry's newest schemas by a pipeline's spec.
 
@@ -118,13 +118,13 @@ def check(
     """
     spec, columns = pipeline.spec, pipeline.decoder().columns
     sample = sample_topics(
-        pipeline.broker, pipeline.reader, selection, most, spec.source.on_removed
+        pipeline.broker, pipeline.reader, selection, max_messages, spec.source.on_removed
     )
     messages, sampled, fitting = sample.messages, sample.messages.num_rows, None
     refused: tuple[RefusalCount, ...] = ()
     findings: list[Finding] = []
     try:
-        refused = tried(messages, _verdict_of(pipeline, messages))
+        refused = count_refusals(messages, _verdict_of(pipeline, messages))
         fitting = sampled - sum(refusal.messages for refusal in refused)
     except (RefusedError, UnreachableError, SpecError) as error:
         findings.append(_of_error(error, "messages"))
@@ -143,9 +143,14 @@ def check(
 
 
 def _of_error(error: RefusedError | UnreachableError | SpecError, about: About) -> Finding:
-    message = f"{error.what}; first {error.place}" if error.place else error.what
+    message = (
+        f"{error.message}; first {error.log_position}" if error.log_position else error.message
+    )
     return Finding(
-        "unchecked" if isinstance(error, UnreachableError) else "wrong", about, message, error.do
+        "unchecked" if isinstance(error, UnreachableError) else "wrong",
+        about,
+        message,
+        error.advice,
     )
 
 
@@ -156,7 +161,7 @@ def _verdict_of(pipeline: Pipeline, messages: pa.Table) -> Decode:
     return lambda messages: transform(checked_verdict(decoder, decode(messages)), messages)
 
 
-def tried(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:
+def count_refusals(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:
     """Counts the messages that would be dead letters by reason, the most frequent first."""
     counts, first = (
         Counter[tuple[str, str, str]](),
@@ -188,14 +193,14 @@ def refusals(
     for refusal in refused:
         by_stage[refusal.stage] += refusal.messages
     for refusal in refused:
-        limited = ((dead, limits), (by_stage[refusal.stage], limits.of(refusal.stage)))
+        limited = ((dead, limits), (by_stage[refusal.stage], limits.for_stage(refusal.stage)))
         is_beyond = any(
             is_beyond_share(count, sampled, limit.max_dead_ratio) for count, limit in limited
         )
         message = (
             f"{refusal.messages:,} of {sampled:,} would be dead letters, {refusal.stage}"
             f" {refusal.reason}:"
-            f" {refusal.what}"
+            f" {refusal.description}"
         )
         first_position = f"first {refusal.topic}[{refusal.partition}]@{refusal.offset}"
         yield Finding(
@@ -220,7 +225,9 @@ def unknown_fields(
         if documents:
             name = f"{len(documents):,} sampled {kind}"
             candidates = candidates_of(documents)
-            yield from compared(name, "messages", candidates, of_part, {}, unusable, documents)
+            yield from compare_fields(
+                name, "messages", candidates, of_part, {}, unusable, documents
+            )
     if section.key is None and section.format == "json":
         yield from _unread_keys(messages)
 
@@ -229,7 +236,7 @@ def _unread_keys(messages: pa.Table) -> Iterator[Finding]:
     """A finding of what JSON keys say and the values of their messages don't."""
     count_by_field = Counter[str]()
     for pair in messages.select(["key", "value"]).to_pylist():
-        key, value = document(pair["key"] or b""), document(pair["value"] or b"")
+        key, value = parse_document(pair["key"] or b""), parse_document(pair["value"] or b"")
         if key is not None and value is not None:
             count_by_field.update(
                 n
@@ -261,8 +268,8 @@ def documents_in(
         lines = rows_in(values, section.encoding(Path(), "").dialect, len(names))
         return [dict(zip(names, (piece.text for piece in row), strict=True)) for row in lines]
     if section.format == "json-schema-confluent":
-        values = framed(messages, part).values
-    parsed = map(document, filter(None, values)) if section.format in _JSON else ()
+        values = read_frames(messages, part).values
+    parsed = map(parse_document, filter(None, values)) if section.format in _JSON else ()
     return [parsed_document for parsed_document in parsed if parsed_document is not None]
 
 
@@ -308,12 +315,12 @@ def _of_registry(
         if not newest:
             return [Finding("info", "registry", f"There is no subject {subject.name}")]
         of_topic = messages.filter(pc.equal(messages.column("topic"), subject.topic))
-        return list(of_schema(newest[0], subject, of_topic, unusable))
+        return list(compare_schema(newest[0], subject, of_topic, unusable))
     except (RefusedError, UnreachableError, SpecError) as error:
         return [_of_error(error, "registry")]
 
 
-def of_schema(
+def compare_schema(
     schema: WriterSchema, subject: Subject, messages: pa.Table, unusable: Refuses
 ) -> Iterator[Finding]:
     """Findings of a subject's newest schema. `messages`: the sampled ones of its topic."""
@@ -331,23 +338,23 @@ def of_schema(
     stated = json_candidates(schema) if schema.kind == "JSON" else candidates
     example_document = example(struct_type(stated))
     misfits = subject.payloads.misfits(schema, path, columns, example_document)
-    yield from compared(
+    yield from compare_fields(
         name, "registry", candidates, columns, misfits, unusable, [example_document]
     )
 
 
-def compared(
+def compare_fields(
     name: str,
     about: About,
     candidates: Sequence[Candidate],
     columns: Columns,
-    wrong: Mapping[str, str],
+    misfits: Mapping[str, str],
     unusable: Refuses,
     documents: Sequence[Document],
 ) -> Iterator[Finding]:
     """Findings of fields and columns that don't match.
 
-    `name`: the schema or the messages that have the fields; `wrong`: columns that can't
+    `name`: the schema or the messages that have the fields; `misfits`: columns that can't
     come from their field, each with the reason; `documents`: the messages, or one that
     has all of the schema.
     """
@@ -355,7 +362,7 @@ def compared(
     for column in columns.columns:
         column_name = column.name
         parts = [
-            {*passed_over(column.type, sampled_document.get(column_name), column_name)}
+            {*unmatched_paths(column.type, sampled_document.get(column_name), column_name)}
             for sampled_document in documents
         ]
         paths = Counter(path for document_paths in parts for path in document_paths)
@@ -365,9 +372,9 @@ def compared(
                 f"doesn't keep all of {sum(map(bool, parts)):,} of {len(documents):,} documents"
             )
             yield Finding("info", about, f"Column {column_name} {problem}: {shown_paths}", _KEEPS)
-        if column_name in wrong:
+        if column_name in misfits:
             yield Finding(
-                "wrong", about, f"A column can't come from {name}: {wrong[column_name]}", _FIX
+                "wrong", about, f"A column can't come from {name}: {misfits[column_name]}", _FIX
             )
         elif column_name not in fields and column.nullable:
             message = f"Column {column_name} is null: no field of {name} has its name"

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # untyped
 
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.kafka.allowed_properties import PLACE
-from windrow.ingest.kafka.error_codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
+from windrow.ingest.kafka.allowed_properties import WHERE_TO_SET
+from windrow.ingest.kafka.error_codes import FORBIDDEN, LOGIN, RETRIABLE, UNKNOWN, UNSEEN, untrusted
 from windrow.ingest.kafka.shared_clients import CLIENTS, Client
 from windrow.ingest.kafka.timeouts import (
     AGAIN_SECONDS,
@@ -136,7 +136,7 @@ class Questions:
     def is_retriable(self, error: KafkaError) -> bool:
         """Returns whether the request is worth another try after this error."""
         return not self._client_refused and (
-            error.code() in AGAIN or (error.code() in UNKNOWN and self._topic_may_be_new)
+            error.code() in RETRIABLE or (error.code() in UNKNOWN and self._topic_may_be_new)
         )
 
     def ask(self, subject: str, topic: str | None, question: Callable[[], T]) -> T:
@@ -229,7 +229,7 @@ class Questions:
             return SpecError(
                 f"The cluster refused the login: {text}",
                 "plan",
-                f"Check the sasl.* and ssl.* properties {PLACE}.",
+                f"Check the sasl.* and ssl.* properties {WHERE_TO_SET}.",
                 topic,
             )
         rejected = self._certificate_error

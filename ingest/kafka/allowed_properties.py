@@ -20,7 +20,7 @@ The error's text says what the value must be, never what it was: it may be a sec
 """
 
 
-PLACE = "under client, in the spec's source or in windrow.yaml"
+WHERE_TO_SET = "under client, in the spec's source or in windrow.yaml"
 """Places where a user writes properties, for errors that don't know which one it was."""
 
 

@@ -17,13 +17,19 @@ import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # untyped
 
-from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, counted, first_few
+from windrow.ingest.errors import (
+    DataLossError,
+    SpecError,
+    UnreachableError,
+    format_count,
+    join_first_few,
+)
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
 from windrow.ingest.kafka.error_codes import (
     END,
     FORBIDDEN,
-    LOST,
+    LOST_OFFSETS,
     OCCUPIED,
     PASSING,
     UNKNOWN,
@@ -31,7 +37,7 @@ from windrow.ingest.kafka.error_codes import (
 )
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.kafka.timeouts import PATIENCE_SECONDS, POLL_SECONDS
-from windrow.ingest.kafka.timestamp_scan import scan, scanning
+from windrow.ingest.kafka.timestamp_scan import scan, scan_properties
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
@@ -82,7 +88,7 @@ class KafkaBroker:
         consumer = consumer_properties(bootstrap, client, isolation=isolation)
         shared = CLIENTS.of(admin_properties(bootstrap, client))
         self._questions, self._admin = Questions(bootstrap, shared, patience_seconds), shared.admin
-        self._consumers = shared.consumers(scanning(consumer))
+        self._consumers = shared.consumers(scan_properties(consumer))
 
     def cluster_id(self) -> str:
         return self._questions.cluster_id()
@@ -137,7 +143,7 @@ class KafkaBroker:
         )
         return {tp: self._require_position(tp, position).offset for tp, position in answers.items()}
 
-    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
         """Looks only at marks whose leader epoch isn't the newest one.
 
         A log is truncated only where its leader changes.
@@ -151,7 +157,7 @@ class KafkaBroker:
             for mark in self._truncated_in_topic([m for m in doubtful if m.topic == topic])
         ]
 
-    def committed(
+    def committed_offsets(
         self, group: str, tps: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
         """This doesn't create the group."""
@@ -195,7 +201,7 @@ class KafkaBroker:
                 lambda: self._group_offsets(self._admin.alter_consumer_group_offsets, group_tps),
             )
         except (SpecError, UnreachableError) as why:
-            return dict.fromkeys(offsets, why.what)
+            return dict.fromkeys(offsets, why.message)
         return {
             tp: None if error is None else self._refusal(error)
             for tp, (_, error) in answers.items()
@@ -218,7 +224,7 @@ class KafkaBroker:
         """
         if start >= stop:
             return
-        with self._consumers.one(tp.topic) as consumer:
+        with self._consumers.lend(tp.topic) as consumer:
             yield from scan(consumer, tp, start, stop, self._refuse_stalled)
 
     # ----------------------------------------------------------------------------------------------
@@ -245,7 +251,7 @@ class KafkaBroker:
             while unanswered_marks:
                 message = consumer.poll(POLL_SECONDS)
                 error = None if message is None else message.error()
-                if error is not None and error.code() not in LOST | {END}:
+                if error is not None and error.code() not in LOST_OFFSETS | {END}:
                     if error.code() not in PASSING | UNKNOWN:
                         raise self._questions.error_for("the leader epochs", marks[0].topic, error)
                 elif (
@@ -267,7 +273,9 @@ class KafkaBroker:
         """Description of each topic, or the error that the cluster has for it."""
         distinct_names = sorted(set(names))
         described = self._questions.ask(
-            "the topic", first_few(distinct_names), lambda: self._questions.topics(distinct_names)
+            "the topic",
+            join_first_few(distinct_names),
+            lambda: self._questions.topics(distinct_names),
         )
         existing = [
             name
@@ -275,7 +283,9 @@ class KafkaBroker:
             if not isinstance(description, KafkaException)
         ]
         configured = self._questions.ask(
-            "the topic's settings", first_few(existing), lambda: self._questions.settings(existing)
+            "the topic's settings",
+            join_first_few(existing),
+            lambda: self._questions.settings(existing),
         )
         config = described | configured
         failed = {
@@ -317,7 +327,7 @@ class KafkaBroker:
         topics = sorted({tp.topic for tp in specs})
         answers = self._questions.ask(
             subject,
-            first_few(topics),
+            join_first_few(topics),
             lambda: self._list_offsets(subject, topics, specs, isolation),
         )
         return {
@@ -396,7 +406,7 @@ class KafkaBroker:
                 tp.partition,
                 decided,
             )
-        if error is not None and code in LOST:
+        if error is not None and code in LOST_OFFSETS:
             raise _lost_error(tp, offset, self._questions.scrub(error.str()))
         if error is not None and code not in PASSING | UNKNOWN | {END}:
             raise self._questions.error_for("timestamps", str(tp), error)
@@ -440,7 +450,7 @@ def _refuse_unknown_partitions(tps: Sequence[TopicPartition], count: int) -> Non
     for tp in tps:
         if not 0 <= tp.partition < count:
             raise SpecError(
-                f"The topic has {counted(count, 'partition')}",
+                f"The topic has {format_count(count, 'partition')}",
                 "plan",
                 "Name a partition that the topic has.",
                 tp.topic,

@@ -16,9 +16,9 @@ from windrow.ingest.kafka.allowed_properties import (
     ALLOWED,
     DEFAULTS,
     FORCED,
-    PLACE,
     REFUSED,
     REFUSED_PREFIXES,
+    WHERE_TO_SET,
     Value,
 )
 from windrow.ingest.model.source import Isolation
@@ -56,7 +56,7 @@ def consumer_properties(
     Raises:
         SpecError: there are `problems`, or a secret isn't where its reference says.
     """
-    return revealed(consumer_recipe(bootstrap, user, isolation=isolation))
+    return reveal_secrets(consumer_recipe(bootstrap, user, isolation=isolation))
 
 
 def consumer_recipe(
@@ -65,7 +65,7 @@ def consumer_recipe(
     *,
     isolation: Isolation = "read_committed",
 ) -> dict[str, Value | Secret]:
-    """Properties of a consumer in another process, which reads the secrets (`revealed`).
+    """Properties of a consumer in another process, which reads the secrets (`reveal_secrets`).
 
     Raises:
         SpecError: there are `problems`.
@@ -81,13 +81,13 @@ def admin_properties(bootstrap: str, user: Mapping[str, object]) -> dict[str, Va
     Raises:
         SpecError: there are `problems`, or a secret isn't where its reference says.
     """
-    chosen = revealed(dict(DEFAULTS) | _parsed_properties(user))
+    chosen = reveal_secrets(dict(DEFAULTS) | _parsed_properties(user))
     return {"bootstrap.servers": bootstrap} | {
         name: value for name, value in chosen.items() if not ALLOWED[name].consumer
     }
 
 
-def revealed(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
+def reveal_secrets(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
     """Properties with the secrets that their references name, read in this process.
 
     Raises:
@@ -111,7 +111,7 @@ def _parsed_properties(user: Mapping[str, object]) -> dict[str, Value | Secret]:
         raise SpecError(
             "The client properties can't be used: " + "; ".join(mistakes),
             "spec",
-            f"Fix them {PLACE}.",
+            f"Fix them {WHERE_TO_SET}.",
         )
     return {
         name: value if isinstance(value, Secret) else ALLOWED[name].parse(value)

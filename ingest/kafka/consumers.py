@@ -37,7 +37,7 @@ class Consumers:
         return self._new()
 
     @contextmanager
-    def one(self, topic: str) -> Generator[ck.Consumer, None, None]:
+    def lend(self, topic: str) -> Generator[ck.Consumer, None, None]:
         """Lends a consumer without an assignment for a scan of a topic.
 
         It goes back to the pool if the scan ended or was stopped, and is closed if the

@@ -23,7 +23,7 @@ Kafka calls this retriable, because a broker may not know a new topic yet. But a
 misspelled name must not cost half a minute.
 """
 
-GONE = UNKNOWN | {KafkaError.INCONSISTENT_TOPIC_ID}
+MISSING_TOPIC = UNKNOWN | {KafkaError.INCONSISTENT_TOPIC_ID}
 """Errors of a reader whose topic doesn't exist, was deleted, or was created again.
 
 They also come for a moment after a change of leaders.
@@ -83,7 +83,7 @@ A consumer recovers from it by itself, and a request is worth another try. Any o
 error of a consumer may mean messages that it skipped, as a wrong checksum does.
 """
 
-AGAIN = PASSING | {
+RETRIABLE = PASSING | {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_CONTROLLER,
@@ -99,7 +99,7 @@ _NOENT means in list_offsets that a partition has no leader, UNSTABLE_OFFSET_COM
 transaction is about to change a group's offsets.
 """
 
-LOST = frozenset(
+LOST_OFFSETS = frozenset(
     {
         KafkaError._AUTO_OFFSET_RESET,
         KafkaError._LOG_TRUNCATION,

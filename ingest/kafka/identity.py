@@ -18,11 +18,11 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
     WindrowError,
-    counted,
+    format_count,
 )
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.client_properties import scrub
-from windrow.ingest.kafka.error_codes import DENIED, GONE, untrusted
+from windrow.ingest.kafka.error_codes import DENIED, MISSING_TOPIC, untrusted
 from windrow.ingest.kafka.shared_clients import Client
 from windrow.ingest.model.plan import Split
 
@@ -86,7 +86,7 @@ class IdentityCheck:
             )
         if split.partition >= identity.partitions:
             raise IdentityError(
-                f"topic {split.topic} has {counted(identity.partitions, 'partition')}",
+                f"topic {split.topic} has {format_count(identity.partitions, 'partition')}",
                 "read",
                 _ADVICE,
                 split.topic,
@@ -161,7 +161,7 @@ def refusal_of(
     refused = next((e for e in (*errors, error) if is_client_refused(e)), None)
     if refused is not None:
         return denied_error(split, scrub(refused.str(), properties))
-    if error.code() in GONE:
+    if error.code() in MISSING_TOPIC:
         return IdentityError(
             f"topic {split.topic} is gone", "read", _ADVICE, split.topic, split.partition
         )

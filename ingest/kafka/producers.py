@@ -206,7 +206,7 @@ class MessageProducer:
         """Puts a message into the client's queue, once there is room for it."""
         while True:
             try:
-                self.retried(
+                self.retry_call(
                     lambda: self.records.produce(
                         topic,
                         message.value,
@@ -225,9 +225,9 @@ class MessageProducer:
 
     def _poll(self, seconds: float) -> None:
         """Takes delivery reports; waits for the first one, at most so many seconds."""
-        self.retried(lambda: self.records.poll(seconds))
+        self.retry_call(lambda: self.records.poll(seconds))
 
-    def retried(self, call: Callable[[], T], *, commits: bool = False) -> T:
+    def retry_call(self, call: Callable[[], T], *, commits: bool = False) -> T:
         """Runs a step, and repeats it while librdkafka calls its error retriable.
 
         Args:
@@ -331,14 +331,14 @@ class TransactionalProducer(MessageProducer):
         with suppress(KafkaException):
             for _ in range(2):
                 self.producer.list_topics(known_topic, timeout=CONNECT_SECONDS)
-        self.retried(lambda: self.producer.init_transactions(CALL_SECONDS))
+        self.retry_call(lambda: self.producer.init_transactions(CALL_SECONDS))
 
     def begin(self) -> None:
-        self.retried(self.producer.begin_transaction)
+        self.retry_call(self.producer.begin_transaction)
         self._open = True
 
     def commit(self) -> None:
-        self.retried(self._commit_once, commits=True)
+        self.retry_call(self._commit_once, commits=True)
 
     def _commit_once(self) -> None:
         self._open = False

@@ -26,7 +26,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.allowed_properties import PLACE, Value
+from windrow.ingest.kafka.allowed_properties import WHERE_TO_SET, Value
 from windrow.ingest.kafka.client_properties import LOG, scrub
 from windrow.ingest.kafka.consumers import Consumers
 
@@ -149,5 +149,5 @@ def create_client(
         raise SpecError(
             f"The client properties can't be used here: {text}",
             "spec",
-            f"Fix them {PLACE}; the files that they name must be where tasks run, too.",
+            f"Fix them {WHERE_TO_SET}; the files that they name must be where tasks run, too.",
         ) from None

@@ -67,7 +67,7 @@ with old metadata may report a topic as deleted.
 """
 
 
-def confirmed(suspects: C, look: Callable[[C], C], pause: Callable[[float], None]) -> C:
+def confirm(suspects: C, look: Callable[[C], C], pause: Callable[[float], None]) -> C:
     """Looks at suspects again, some time apart; returns those that are left each time.
 
     Args:

@@ -25,7 +25,7 @@ from windrow.ingest.errors import (
     DamagedError,
     SpecError,
     UnreachableError,
-    needing,
+    require_extra,
     see_runbook,
 )
 from windrow.ingest.ledger.entries import ITSELF, TABLE
@@ -250,7 +250,7 @@ was put here; the others have opened no connection yet.
 
 def _postgresql(url: URL) -> Database:
     _refuse_misread(url)
-    with needing("postgres", "The ledger can't be in PostgreSQL"):
+    with require_extra("postgres", "The ledger can't be in PostgreSQL"):
         # A stricter isolation level, which may be the server's default, takes its snapshot
         # before the advisory lock is granted. It would not see the boundaries of the
         # transactions that it has waited for.

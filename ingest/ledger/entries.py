@@ -192,7 +192,7 @@ class Entries:
             kind,
             _INSERT,
             key=kind.key(key),
-            value=packed(msgspec.json.encode(value).decode()),
+            value=pack(msgspec.json.encode(value).decode()),
             recorded=sortable(datetime.now(UTC)),
         )
         return value
@@ -234,7 +234,7 @@ class Entries:
 
 
 _parsed: Callable[..., Any] = lru_cache(maxsize=16)(
-    lambda stored, kind: from_json(unpacked(stored), kind)
+    lambda stored, kind: from_json(unpack(stored), kind)
 )
 """Parses a value, or returns it from the cache: values never change, and a run asks for the
 boundaries around its window several times.
@@ -247,14 +247,14 @@ _COMPRESSED = "zlib:"
 """The prefix of a compressed text; no JSON begins so."""
 
 
-def packed(value: str) -> str:
+def pack(value: str) -> str:
     """Compresses a long text."""
     if len(value) <= LONG:
         return value
     return _COMPRESSED + base64.b64encode(zlib.compress(value.encode(), 1)).decode()
 
 
-def unpacked(stored: str) -> str:
+def unpack(stored: str) -> str:
     """Reads the text in the column `value`.
 
     Raises:

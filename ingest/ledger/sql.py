@@ -39,7 +39,7 @@ from windrow.ingest.model.lookup import Pin
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop, Initializer
-from windrow.ingest.model.tiling import clamped
+from windrow.ingest.model.tiling import clamp
 from windrow.ingest.model.writer_schema import WriterSchema
 
 
@@ -149,7 +149,7 @@ class SqlLedger:
                 or entries.add(
                     BOUNDARY,
                     boundary.label,
-                    clamped(boundary, *_neighbours(entries, boundary.label)),
+                    clamp(boundary, *_neighbours(entries, boundary.label)),
                 )
                 for boundary in sorted(boundaries, key=lambda boundary: sortable(boundary.label))
             ]
@@ -182,7 +182,7 @@ class SqlLedger:
                 )
             entries.put(REBASE, label, boundary)
 
-    def rebased(self, pipeline_id: str) -> list[Boundary]:
+    def rebased_boundaries(self, pipeline_id: str) -> list[Boundary]:
         with self._read_entries(pipeline_id) as entries:
             return entries.highest(REBASE)
 
@@ -198,7 +198,7 @@ class SqlLedger:
         with self.writing(pipeline_id) as entries:
             return entries.put_if_absent(MICRO_BATCH, request, number)
 
-    def assigned(self, pipeline_id: str, request: str) -> int | None:
+    def assigned_number(self, pipeline_id: str, request: str) -> int | None:
         with self._read_entries(pipeline_id) as entries:
             return entries.get(MICRO_BATCH, request)
 
@@ -206,7 +206,7 @@ class SqlLedger:
         with self.writing(refused.window.pipeline) as entries:
             entries.put(REFUSED, refused.window, refused)
 
-    def refused(self, pipeline_id: str) -> list[RefusedWindow]:
+    def refused_windows(self, pipeline_id: str) -> list[RefusedWindow]:
         with self._read_entries(pipeline_id) as entries:
             return entries.highest(REFUSED)
 
@@ -268,12 +268,12 @@ class SqlLedger:
                 entries.put(RECEIPT_TEXT, receipt.window, raw)
             entries.remove(REFUSED, receipt.window)
 
-    def written(self, window: Window) -> str | None:
+    def recorded_text(self, window: Window) -> str | None:
         with self._read_entries(window.pipeline) as entries:
             raw = entries.get(RECEIPT_TEXT, window)
             return None if raw is None else bytes(raw).decode()
 
-    def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
+    def recorded_receipts(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
         with self._read_entries(pipeline_id) as entries:
             return entries.highest(RECEIPT, newest)
 

@@ -122,7 +122,7 @@ class TopicSeen(msgspec.Struct, frozen=True, order=True):
 class Mark(msgspec.Struct, frozen=True, order=True):
     """The offset at which a boundary cuts one topic-partition.
 
-    `how` says how the offset was determined. `leader_epoch` is its witness: it proves
+    `origin` says how the offset was determined. `leader_epoch` is its witness: it proves
     that the log was whole up to here. When the mark was made, the messages of this
     epoch and of earlier ones reached at least to the offset, and no message below the
     offset had a later epoch. A log that is truncated below the offset grows again only
@@ -133,7 +133,7 @@ class Mark(msgspec.Struct, frozen=True, order=True):
     topic: str
     partition: int
     offset: int
-    how: How
+    origin: How
     leader_epoch: int | None = None
 
     def __post_init__(self) -> None:
@@ -206,7 +206,7 @@ class Boundary(msgspec.Struct, frozen=True):
     def by_topic(self) -> dict[str, TopicSeen]:
         return {t.topic: t for t in self.topics}
 
-    def joined(self, start: Boundary) -> dict[TopicPartition, Mark]:
+    def joining_marks(self, start: Boundary) -> dict[TopicPartition, Mark]:
         """Returns the start marks of what joins in the window from `start` to here."""
         marks_at_start = start.cuts(start_mark.tp for start_mark in self.start_marks)
         return {

@@ -15,7 +15,7 @@ from itertools import islice, pairwise, takewhile
 
 from cronsim import CronSim, CronSimError
 
-from windrow.ingest.errors import GridError, SpecError, counted
+from windrow.ingest.errors import GridError, SpecError, format_count
 from windrow.ingest.model.boundary import Label, label_text
 from windrow.ingest.model.instants import InstantError, parse_instant
 from windrow.ingest.model.plan import Window
@@ -71,7 +71,7 @@ def cron_fault(expression: str) -> str:
     """
     fields = expression.split(" ")
     if len(expression) > _LENGTH_MAX or len(fields) != 5:
-        return f"it has {counted(len(fields), 'field')}"
+        return f"it has {format_count(len(fields), 'field')}"
     if malformed_fields := [field for field in fields if not _FIELD.fullmatch(field)]:
         return (
             f"{malformed_fields[0]!r} is no number, list, range such as 1-5 or 1-5/2, nor * or */15"
@@ -93,26 +93,26 @@ def cron_fault(expression: str) -> str:
     return ""
 
 
-def after(grid: str, moment: datetime) -> datetime:
+def label_after(grid: str, moment: datetime) -> datetime:
     """The first label later than an instant."""
     return next(_later(grid, moment))
 
 
-def before(grid: str, moment: datetime) -> datetime:
+def label_before(grid: str, moment: datetime) -> datetime:
     """The last label earlier than an instant."""
     return next(iter(CronSim(cron(grid), moment.astimezone(UTC), reverse=True)))
 
 
 def at_or_before(grid: str, moment: datetime) -> datetime:
     """The last label not later than an instant."""
-    return before(grid, moment + timedelta(microseconds=1))
+    return label_before(grid, moment + timedelta(microseconds=1))
 
 
 def neighbours(grid: str, label: Label) -> tuple[Label | None, Label]:
     """The labels right before and right after a label; a micro-batch has none before 0."""
     if isinstance(label, int):
         return label - 1 if label else None, label + 1
-    return before(grid, label), after(grid, label)
+    return label_before(grid, label), label_after(grid, label)
 
 
 def window_at(pipeline_id: str, grid: str, start: datetime) -> Window:
@@ -136,7 +136,7 @@ def window_at(pipeline_id: str, grid: str, start: datetime) -> Window:
             "plan",
             f"Choose a window before {label_text(_LAST)}.",
         )
-    floor, end = at_or_before(grid, start), after(grid, start)
+    floor, end = at_or_before(grid, start), label_after(grid, start)
     if floor != start:
         raise GridError(
             f"{label_text(start)} is not on the {grid} grid of pipeline {pipeline_id}",

@@ -22,7 +22,7 @@ class RefusedWindow(msgspec.Struct, frozen=True):
     plan: str
     schema: str
     code: str
-    at: datetime
+    refused_at: datetime
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -34,10 +34,10 @@ class Pause(msgspec.Struct, frozen=True):
     number: int
     paused: bool
     who: str
-    why: str
-    at: datetime
+    reason: str
+    recorded_at: datetime
 
     def __str__(self) -> str:
         """The record, to follow a pipeline's name: `is paused by ann since ...: why`."""
         state = f"is paused by {self.who} since" if self.paused else f"was resumed by {self.who} at"
-        return f"{state} {instant(self.at)}{f': {self.why}' if self.why else ''}"
+        return f"{state} {instant(self.recorded_at)}{f': {self.reason}' if self.reason else ''}"

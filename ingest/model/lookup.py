@@ -40,7 +40,7 @@ class LookedUp(msgspec.Struct, frozen=True):
     answers: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
 
 
-def merged(parts: Iterable[LookedUp]) -> tuple[LookedUp, ...]:
+def merge_parts(parts: Iterable[LookedUp]) -> tuple[LookedUp, ...]:
     """Sums up the parts of each lookup, in the order of their names."""
     sum_by_lookup = dict[str, LookedUp]()
     for part in parts:

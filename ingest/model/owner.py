@@ -92,7 +92,7 @@ def refuse_other_owner(table: str, bound: TableOwner, expected: TableOwner) -> N
             f"the table {table} belongs to pipeline {bound.pipeline!r}, not {expected.pipeline!r}"
         )
         error = OwnerError(message, "setup", "")
-        error.do = (  # without the runbook, which is of backups
+        error.advice = (  # without the runbook, which is of backups
             f"Was the id changed? Set it back to {bound.pipeline}. Else use another path: a table"
             " takes one pipeline, and replacing a window would remove the other one's rows."
         )

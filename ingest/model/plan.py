@@ -131,7 +131,7 @@ class Covered(msgspec.Struct, frozen=True, order=True):
         return same and self.start < other_range.stop and other_range.start < self.stop
 
 
-def covered(plan: Plan) -> tuple[Covered, ...]:
+def covered_ranges(plan: Plan) -> tuple[Covered, ...]:
     """The ranges of a plan's splits, by topic id."""
     ids = {t.topic: t.topic_id for t in plan.stop.topics}
     return tuple(Covered(ids[s.topic], s.partition, s.start, s.stop) for s in plan.splits)

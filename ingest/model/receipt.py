@@ -13,7 +13,7 @@ from typing import Annotated, Self
 import msgspec
 
 from windrow.ingest.model.grid import neighbours
-from windrow.ingest.model.lookup import LookedUp, Pin, merged
+from windrow.ingest.model.lookup import LookedUp, Pin, merge_parts
 from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.refusal_summary import RefusedAt
 from windrow.ingest.model.source import FrozenStop
@@ -70,14 +70,14 @@ class Merged(Changed, frozen=True):
     itself. `tombstones_changed` is for a sink that keeps the tombstones of all windows in one
     table: their sum over the windows is that table, as with the rows.
 
-    `kept` and `unknown` count the keys whose last change in the window left some columns
+    `kept_count` and `unknown` count the keys whose last change in the window left some columns
     unchanged. `unknown` ones had no row to take the values of all of them from, so that null
-    stands there; all others are `kept`.
+    stands there; all others are `kept_count`.
     """
 
     tombstones: Tombstones | None = None
     tombstones_changed: Changed | None = None
-    kept: int = 0
+    kept_count: int = 0
     unknown: int = 0
 
 
@@ -192,14 +192,14 @@ class DeadReplay(msgspec.Struct, frozen=True):
     """Says that a generation was made by a dead-letter replay.
 
     The rows of the generation before stay, and rows of its dead letters are added.
-    `of`: the attempt of the generation before, whose open dead letters were replayed.
+    `replayed_attempt`: the attempt of the generation before, whose open dead letters were replayed.
     `read_by`: the attempt that read the log and left all dead letters of the window. Of
     those, `messages` have been accepted by this generation and the ones before it;
     `edited` of these were changed before they were decoded. `pins`: the versions that the
     lookups of the last such replay asked, which are newer than those of the receipt.
     """
 
-    of: str
+    replayed_attempt: str
     read_by: str
     messages: int
     edited: int = 0
@@ -283,12 +283,12 @@ class Receipt(msgspec.Struct, frozen=True):
 
         Those with unknown values are among them: an older window may have been to bring them.
         """
-        return 0 if self.merged is None else self.merged.kept + self.merged.unknown
+        return 0 if self.merged is None else self.merged.kept_count + self.merged.unknown
 
     @property
     def done(self) -> bool:
         """Returns whether the window reaches the end of the pipeline's micro-batches."""
-        return self.stop is not None and not self.stop.left(self.plan.stop)
+        return self.stop is not None and not self.stop.remaining_offsets(self.plan.stop)
 
     @property
     def reasons(self) -> Counter[str]:
@@ -303,7 +303,7 @@ class Receipt(msgspec.Struct, frozen=True):
     @property
     def lookups(self) -> tuple[LookedUp, ...]:
         """What each lookup did for all splits; a key counts once for each split that had it."""
-        return merged(part for split in self.splits for part in split.lookups)
+        return merge_parts(part for split in self.splits for part in split.lookups)
 
 
 class Committed(msgspec.Struct, frozen=True):

@@ -93,12 +93,14 @@ class Refusals:
     def by_stage(self) -> tuple[RefusedAt, ...]:
         """The summary of each stage that refused messages, with at most `KINDS_MAX` kinds."""
         return tuple(
-            RefusedAt(stage, kinds.total(), bounded(kinds, KINDS_MAX), tuple(self._first[stage]))
+            RefusedAt(
+                stage, kinds.total(), most_frequent(kinds, KINDS_MAX), tuple(self._first[stage])
+            )
             for stage, kinds in sorted(self._kinds.items())
         )
 
 
-def bounded(counts: Counter[str], limit: int) -> Kinds:
+def most_frequent(counts: Counter[str], limit: int) -> Kinds:
     """The `limit` most frequent kinds, then the sum of all others as `OTHERS`.
 
     Kinds with equal counts are sorted by name.

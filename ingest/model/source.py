@@ -188,7 +188,7 @@ def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
         if kind == "committed" and value:
             return msgspec.convert({"group": value, **more}, GroupOffsets)
         if kind == "partition":
-            return msgspec.structs.replace(given(flink_offsets(position), topics), **more)
+            return msgspec.structs.replace(to_given(flink_offsets(position), topics), **more)
     except ValueError as error:
         raise _position_error(text, str(error)) from None
     raise _position_error(
@@ -201,7 +201,7 @@ def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
 _RESETS = {"timestamp": "no_match", "committed": "reset"}
 
 
-def given(offsets: dict[int, int], topics: Iterable[str]) -> Given:
+def to_given(offsets: dict[int, int], topics: Iterable[str]) -> Given:
     """Offsets by partition, for the only topic that is read.
 
     Raises:
@@ -249,7 +249,7 @@ class FrozenStop(msgspec.Struct, frozen=True):
     position: Initializer
     boundary: Boundary
 
-    def left(self, reached: Boundary) -> dict[TopicPartition, int]:
+    def remaining_offsets(self, reached: Boundary) -> dict[TopicPartition, int]:
         """Counts the offsets from a boundary to the end, of topic-partitions that have any.
 
         Those that were removed by then have none left.
@@ -258,7 +258,7 @@ class FrozenStop(msgspec.Struct, frozen=True):
         return {
             end.tp: remaining
             for end in self.boundary.marks
-            if (mark := marks.get(end.tp)) is None or mark.how != "removed"
+            if (mark := marks.get(end.tp)) is None or mark.origin != "removed"
             if (remaining := end.offset - (0 if mark is None else mark.offset)) > 0
         }
 

@@ -21,7 +21,7 @@ from windrow.ingest.model.boundary import (
 )
 
 
-def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) -> Boundary:
+def clamp(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) -> Boundary:
     """Clamps a boundary between its frozen neighbours, so that windows tile. Pure.
 
     Topic-partitions that only the lower neighbour knows are taken over from it. Those
@@ -113,7 +113,7 @@ def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
             )
 
 
-def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark, Mark]]:
+def offset_ranges(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark, Mark]]:
     """Returns where a window starts and stops in each topic-partition of `stop`, in order.
 
     Pure. In a topic-partition that `start` doesn't know, the window begins at the start
@@ -123,7 +123,7 @@ def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark,
     Raises:
         ValueError: `stop` cuts below `start`: they were not frozen by the same ledger.
     """
-    marks_at_start, start_marks = start.cuts(m.tp for m in stop.marks), stop.joined(start)
+    marks_at_start, start_marks = start.cuts(m.tp for m in stop.marks), stop.joining_marks(start)
     ranges = {m.tp: (marks_at_start.get(m.tp) or start_marks.get(m.tp) or m, m) for m in stop.marks}
     for tp, (low, high) in ranges.items():
         if high.offset < low.offset:
@@ -156,7 +156,7 @@ def _carry_marks(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Ma
             unseen = (
                 tp.topic in topic_by_name and tp.partition >= topic_by_name[tp.topic].partitions
             )
-            carried[tp] = msgspec.structs.replace(mark, how="clamped" if unseen else "removed")
+            carried[tp] = msgspec.structs.replace(mark, origin="clamped" if unseen else "removed")
     return carried | own_marks
 
 
@@ -177,7 +177,7 @@ def _added_marks(
     read = {} if upper is None else lower.cuts(upper.by_tp())
     own_marks = boundary.cuts(read)
     return {
-        tp: msgspec.structs.replace(mark, how="removed")
+        tp: msgspec.structs.replace(mark, origin="removed")
         for tp, mark in read.items()
         if tp not in own_marks and tp not in lower.by_tp()
     }
@@ -189,9 +189,11 @@ def _raise_to(mark: Mark, below: Mark) -> Mark:
     A log start exactly at a neighbour's proven cut lost nothing, so it stops being a
     `log_start`.
     """
-    proven = below.offset == mark.offset and below.how != "log_start" and mark.how == "log_start"
+    proven = (
+        below.offset == mark.offset and below.origin != "log_start" and mark.origin == "log_start"
+    )
     if mark.offset < below.offset or proven:
-        return msgspec.structs.replace(below, how="clamped")
+        return msgspec.structs.replace(below, origin="clamped")
     return _with_older_witness(mark, below)
 
 
@@ -202,7 +204,9 @@ def _lower_to(mark: Mark, above: Mark) -> Mark:
     """
     if mark.offset <= above.offset:
         return _with_older_witness(mark, above)
-    return msgspec.structs.replace(above, how="log_start" if mark.how == "log_start" else "clamped")
+    return msgspec.structs.replace(
+        above, origin="log_start" if mark.origin == "log_start" else "clamped"
+    )
 
 
 def _with_older_witness(mark: Mark, neighbour: Mark) -> Mark:

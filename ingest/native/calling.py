@@ -28,7 +28,7 @@ from windrow.ingest.native.machine_code import (
     load_image,
     unpack_image,
 )
-from windrow.ingest.waiting import AGAIN_SECONDS, SECONDS, say, waiting_for
+from windrow.ingest.waiting import AGAIN_SECONDS, SECONDS, log_waiting, waiting_for
 
 _LOG = logging.getLogger("windrow.compiled")
 _SOURCES: set[str] = set()
@@ -102,7 +102,7 @@ class Compiled:
             return True
         if time.monotonic() - self._reported_at >= AGAIN_SECONDS:
             self._reported_at = time.monotonic()
-            say(f"{self._label}; messages are decoded one by one meanwhile")
+            log_waiting(f"{self._label}; messages are decoded one by one meanwhile")
         return False
 
     def is_kept(self) -> bool:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from windrow.ingest.errors import UnreachableError, needing
+from windrow.ingest.errors import UnreachableError, require_extra
 from windrow.ingest.ports.observer import FIGURES, Observer
 
 REST = 60.0
@@ -35,8 +35,8 @@ class Prometheus:
     `place`: a folder, or a Pushgateway's URL.
     """
 
-    def __init__(self, pipeline_id: str, place: str) -> None:
-        self._pipeline, self._destination = pipeline_id, place.rstrip("/")
+    def __init__(self, pipeline_id: str, destination: str) -> None:
+        self._pipeline, self._destination = pipeline_id, destination.rstrip("/")
         self._figures, self._merged = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
         self._rests_until = 0.0
 
@@ -51,7 +51,7 @@ class Prometheus:
             return
         self._rests_until = time.monotonic() + REST
         try:
-            with needing("prometheus", "Figures can't be told to Prometheus"):
+            with require_extra("prometheus", "Figures can't be told to Prometheus"):
                 self._write()
         except OSError as error:  # others may quote a password in the URL
             raise UnreachableError(

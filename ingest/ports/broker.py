@@ -102,7 +102,7 @@ class Broker(Protocol):
         offset.
         """
 
-    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
         """The marks below which the log was truncated since they were frozen.
 
         The log may have grown again since: the cluster tells by the leader epochs. A
@@ -110,7 +110,7 @@ class Broker(Protocol):
         (`source.enumerator.cutoff.confirmed_cut_off`).
         """
 
-    def committed(
+    def committed_offsets(
         self, group: str, tps: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
         """The next offsets that a consumer group has committed; None where it has none."""

@@ -85,10 +85,10 @@ class DeadLetters(Protocol):
         They have the columns of `sinks.kit.columns.table_columns.DEAD_FILE`, and the window's.
         """
 
-    def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
+    def attempts(self, key_filter: Callable[[str], bool]) -> dict[str, str]:
         """The newest attempt that left dead letters of a window, by the window's key.
 
-        Only windows whose keys are `wanted` are returned.
+        Only windows whose keys are `key_filter` are returned.
         """
 
     def count(self, window: Window, attempt: str) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.errors import checked_answer
+from windrow.ingest.errors import check_output
 from windrow.ingest.model.lookup import LookedUp
 
 if TYPE_CHECKING:
@@ -51,32 +51,32 @@ class Deletes:
     keys: pa.RecordBatch
     index: pa.Int64Array
 
-    def kept(self, mask: npt.NDArray[np.bool_]) -> Deletes:
+    def filter(self, mask: npt.NDArray[np.bool_]) -> Deletes:
         """The deletes that a mask selects."""
         chosen = pa.array(mask)
         return Deletes(self.keys.filter(chosen), self.index.filter(chosen))
 
-    def numbered(self, numbers: pa.Int64Array) -> Deletes:
+    def renumber(self, numbers: pa.Int64Array) -> Deletes:
         """These deletes with other numbers for the messages."""
         return replace(self, index=numbers.take(self.index))
 
-    def merged(self, other: Deletes) -> Deletes:
+    def merge(self, later: Deletes) -> Deletes:
         """The deletes of both, in the order of the messages.
 
         Of one message these deletes come before the other ones.
         """
         order = pa.array(
             np.argsort(
-                np.concatenate([self.index.to_numpy(), other.index.to_numpy()]), kind="stable"
+                np.concatenate([self.index.to_numpy(), later.index.to_numpy()]), kind="stable"
             )
         )
         keys = [
-            pa.concat_arrays([key_column, other.keys.column(name)]).take(order)
+            pa.concat_arrays([key_column, later.keys.column(name)]).take(order)
             for name, key_column in zip(self.keys.schema.names, self.keys.columns, strict=True)
         ]
         return Deletes(
             pa.RecordBatch.from_arrays(keys, schema=self.keys.schema),
-            pa.concat_arrays([self.index, other.index]).take(order),
+            pa.concat_arrays([self.index, later.index]).take(order),
         )
 
 
@@ -157,9 +157,9 @@ class Decoded:
             index = np.sort(np.concatenate([index, self.deletes.index.to_numpy()]))
         return int(np.count_nonzero(np.diff(index))) + 1 if len(index) else 0
 
-    def numbered(self, numbers: pa.Int64Array) -> Decoded:
+    def renumber(self, numbers: pa.Int64Array) -> Decoded:
         """This result with other numbers for the messages."""
-        deletes = None if self.deletes is None else self.deletes.numbered(numbers)
+        deletes = None if self.deletes is None else self.deletes.renumber(numbers)
         rows, dead, cut = (
             numbers.take(index) for index in (self.row_index, self.dead_index, pa.array(self.cut))
         )
@@ -190,13 +190,13 @@ class Decoded:
         return replace(changed, filtered=self.filtered + self.valid - changed.valid)
 
     def refused(
-        self, stage: str, refusals: Sequence[Refusal], of: pa.Int64Array | None = None
+        self, stage: str, refusals: Sequence[Refusal], message_of_row: pa.Int64Array | None = None
     ) -> Decoded:
         """This result with the messages of some rows refused.
 
         A message is refused as a whole, with its other rows and its deletes. Its reason
         is the one of the first of its rows that is refused, and of several reasons the
-        first. `of`: the message of each row, if the positions are not those of `rows`.
+        first. `message_of_row`: the message of each row, if the positions are not those of `rows`.
         """
         positions = np.concatenate([np.zeros(0, np.intp), *(r.rows for r in refusals)])
         if not len(positions):
@@ -205,7 +205,8 @@ class Decoded:
         order = np.argsort(positions, kind="stable")
         index = self.row_index.to_numpy()
         dead, first = np.unique(
-            (index if of is None else of.to_numpy())[positions[order]], return_index=True
+            (index if message_of_row is None else message_of_row.to_numpy())[positions[order]],
+            return_index=True,
         )
         kinds = pa.array(refusal_of_position[order][first])
         added = (
@@ -231,7 +232,7 @@ class Decoded:
         deletes = (
             None
             if self.deletes is None
-            else self.deletes.kept(~np.isin(self.deletes.index.to_numpy(), dead))
+            else self.deletes.filter(~np.isin(self.deletes.index.to_numpy(), dead))
         )
         unavailable = (
             None if self.unavailable is None else self.unavailable.filter(pa.array(kept_mask))
@@ -262,9 +263,9 @@ def checked_verdict(maker: object, verdict: Decoded) -> Decoded:
     Raises:
         BugError: it hasn't; says who made it, which may be a plugin.
     """
-    checked_answer(maker, verdict, Decoded)
+    check_output(maker, verdict, Decoded)
     for name, kind in _FORM.items():
-        checked_answer(maker, getattr(verdict, name), kind, name)
+        check_output(maker, getattr(verdict, name), kind, name)
     return verdict
 
 

@@ -73,7 +73,7 @@ class Stages(Protocol):
 class DataFrameWork:
     """What an engine does with a window whose rows go through a function of DataFrames.
 
-    `columns`: of the batches that `read` gives. `wanted`: the columns that the
+    `columns`: of the batches that `read` gives. `output_schema`: the columns that the
     function's DataFrame must have, in any order. `position`: the names of the columns with
     topic, partition and offset of a row's message, by which the row is assigned to a
     split. `keyed`: `read` gives and `stage` takes changes (`ingest.schema.row_changes`);
@@ -83,7 +83,7 @@ class DataFrameWork:
     read: Reads
     columns: pa.Schema
     function: FunctionReference
-    wanted: pa.Schema
+    output_schema: pa.Schema
     position: tuple[str, str, str]
     stage: Stages
     keyed: bool = False

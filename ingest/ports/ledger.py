@@ -95,7 +95,7 @@ class Ledger(Protocol):
                 recorded than the caller saw.
         """
 
-    def rebased(self, pipeline_id: str) -> list[Boundary]:
+    def rebased_boundaries(self, pipeline_id: str) -> list[Boundary]:
         """The boundaries of the rebases, in label order."""
 
     def pause(self, pipeline_id: str) -> Pause | None:
@@ -107,7 +107,7 @@ class Ledger(Protocol):
     def refuse(self, refused: RefusedWindow) -> None:
         """Records that a window was refused, in place of an earlier refusal."""
 
-    def refused(self, pipeline_id: str) -> list[RefusedWindow]:
+    def refused_windows(self, pipeline_id: str) -> list[RefusedWindow]:
         """The refused windows that weren't committed since, in window order."""
 
     def frozen_stop(self, pipeline_id: str, position: Initializer) -> FrozenStop | None:
@@ -132,7 +132,7 @@ class Ledger(Protocol):
         are due it is the first one's start, in seconds since 1970.
         """
 
-    def assigned(self, pipeline_id: str, request: str) -> int | None:
+    def assigned_number(self, pipeline_id: str, request: str) -> int | None:
         """The number that is assigned to a request, or None."""
 
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
@@ -174,10 +174,10 @@ class Ledger(Protocol):
                 restored from a backup.
         """
 
-    def written(self, window: Window) -> str | None:
+    def recorded_text(self, window: Window) -> str | None:
         """The exact text of the window's copy, as it was recorded, or None."""
 
-    def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
+    def recorded_receipts(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
         """The copies of receipts, in window order.
 
         With `newest` only those of so many newest windows.

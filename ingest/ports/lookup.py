@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from windrow.ingest.errors import checked_answer
+from windrow.ingest.errors import check_output
 from windrow.ingest.ports.transform import Transform
 
 MOST_BYTES = 256 << 20
@@ -66,7 +66,7 @@ class LookupSource(Protocol):
             UnreachableError: it doesn't answer.
         """
 
-    def held(self, version: str, tasks: int) -> AbstractContextManager[str]:
+    def hold(self, version: str, tasks: int) -> AbstractContextManager[str]:
         """Holds a version for the tasks of a job; gives what they `open`.
 
         `tasks`: the most that may run at once.
@@ -92,12 +92,12 @@ class LookupSource(Protocol):
 class SearchedSource(LookupSource, Protocol):
     """A source that a worker can hold, and search by other things than keys."""
 
-    def loaded(
-        self, version: str, columns: pa.Schema, make: Callable[..., Any], of: Hashable
+    def load(
+        self, version: str, columns: pa.Schema, build: Callable[..., Any], recipe: Hashable
     ) -> Any:
-        """What `make` makes of all rows of a version, with some columns.
+        """What `build` makes of all rows of a version, with some columns.
 
-        It is called with the batches, their schema and `of`; what it makes is kept for the next
+        It is called with the batches, their schema and `recipe`; what it makes is kept for the next
         splits of the same worker.
 
         Raises:
@@ -126,7 +126,7 @@ def version_of(source: LookupSource) -> str:
         SpecError, UnreachableError: as `LookupSource.version`.
         BugError: the source, which may be a plugin's, gives something else.
     """
-    return checked_answer(source, source.version(), str)
+    return check_output(source, source.version(), str)
 
 
 def sources_of(transforms: Iterable[Transform]) -> Mapping[str, LookupSource]:

@@ -23,8 +23,8 @@ class SchemaRegistry(Protocol):
     SpecError if the registry refuses the login. No error holds a secret.
     """
 
-    def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-        """The schemas of a subject's newest versions, newest first, at most `most`.
+    def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
+        """The schemas of a subject's newest versions, newest first, at most `limit`.
 
         The list is empty if the subject doesn't exist.
         """
@@ -63,7 +63,7 @@ class UsesSchemas(Protocol):
             SpecError: nothing says which record the messages are.
         """
 
-    def with_schemas(self, known: Sequence[WriterSchema]) -> Decoder:
+    def with_schemas(self, schemas: Sequence[WriterSchema]) -> Decoder:
         """This decoder with schemas that it doesn't have to ask for."""
 
     def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:

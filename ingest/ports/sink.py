@@ -39,9 +39,9 @@ class Capabilities(msgspec.Struct, frozen=True):
     mode: Literal["append", "changes", "upsert"] = "append"
     delivery: Delivered = "exactly-once"
 
-    def allows(self, *, lost: bool) -> bool:
+    def allows(self, *, loss: bool) -> bool:
         """Returns whether the promised delivery allows lost rows, or else duplicate rows."""
-        return self.delivery == "none" or (self.delivery == "at-least-once" and not lost)
+        return self.delivery == "none" or (self.delivery == "at-least-once" and not loss)
 
 
 class Stager(Protocol):
@@ -103,7 +103,7 @@ class AlreadyDone(msgspec.Struct, frozen=True):
 class Unknown(msgspec.Struct, frozen=True):
     """The commit was sent, and its outcome isn't known, even after another look."""
 
-    why: str
+    reason: str
 
 
 Outcome = Done | AlreadyDone | Unknown
@@ -124,8 +124,8 @@ class Unreadable(msgspec.Struct, frozen=True):
     """
 
     key: str
-    what: str
-    do: str
+    message: str
+    advice: str
 
 
 class RowsHeld(msgspec.Struct, frozen=True, order=True):
@@ -160,7 +160,7 @@ class KeyedAudit(Protocol):
     def rows(self) -> int:
         """The number of rows in the table, as the table counts them."""
 
-    def every(self) -> Iterator[pa.RecordBatch]:
+    def all_rows(self) -> Iterator[pa.RecordBatch]:
         """All rows of the table, in batches of bounded size, without the bucket's column."""
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
@@ -254,14 +254,14 @@ class ListAudit(Audit, Protocol):
     """Further questions, to a table that may list its windows in files of their own."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The table's name for people."""
 
     @property
     def lost_at(self) -> int | None:
         """The table's version, if a file of that list is missing or damaged; else None."""
 
-    def kept(self) -> Iterator[WrittenReceipt]:
+    def stored_receipts(self) -> Iterator[WrittenReceipt]:
         """All receipts in the table's files, whether or not a commit names them."""
 
     def relist(self, version: int, receipts: Collection[WrittenReceipt]) -> None:

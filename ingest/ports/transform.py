@@ -28,8 +28,8 @@ class Transform(Protocol):
     columns that each of them depends on (see `column_sources`).
     """
 
-    def columns(self, before: Columns) -> Columns:
-        """The columns of its result, for rows with the columns `before`.
+    def columns(self, input_columns: Columns) -> Columns:
+        """The columns of its result, for rows with the columns `input_columns`.
 
         Raises:
             SpecError: it can't use such columns; says which, and what to do.

@@ -28,8 +28,8 @@ from windrow.ingest.errors import (
     UnreachableError,
     WindrowError,
     describe_connection_error,
-    needing,
-    printable,
+    require_extra,
+    to_printable,
 )
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 from windrow.ingest.settings.secrets import Secret, masked, read
@@ -138,8 +138,8 @@ class Registry:
     retries: int = 3
     section: Literal["source", "sink"] = "source"
 
-    def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-        return _Requests(self).of_subject(subject, most)
+    def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
+        return _Requests(self).of_subject(subject, limit)
 
     def schema(self, id_: str) -> WriterSchema | None:
         return _Requests(self).schema(id_)
@@ -180,7 +180,7 @@ class Registry:
 
     @property
     def secrets(self) -> list[str]:
-        """Texts that no error may have, of a registry that is `revealed`.
+        """Texts that no error may have, of a registry that is `reveal`.
 
         The password in the form in which it is sent is one of them: servers repeat it in
         errors.
@@ -195,7 +195,7 @@ class Registry:
             ),
         ]
 
-    def revealed(self) -> Registry:
+    def reveal(self) -> Registry:
         """Returns the registry with the secrets themselves instead of references to them.
 
         Raises:
@@ -219,7 +219,7 @@ def client_of(registry: Registry, _process: int) -> Any:
     Raises:
         SpecError: the client's package isn't installed, or its settings can't be used.
     """
-    with needing("registry", "The client of a schema registry can't be loaded"):
+    with require_extra("registry", "The client of a schema registry can't be loaded"):
         from confluent_kafka.schema_registry import SchemaRegistryClient
     settings: dict[str, Any] = {
         "url": registry.url,
@@ -298,12 +298,12 @@ class _Requests:
     """
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry.revealed()
+        self._registry = registry.reveal()
         self._client = client_of(self._registry, os.getpid())
         self._characters = 0
         self._until = time.monotonic() + PATIENCE * registry.seconds
 
-    def of_subject(self, subject: str, max_versions: int) -> list[WriterSchema]:
+    def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
         versions = self._send(
             lambda: self._client.get_versions(subject),
             f"the versions of subject {subject}",
@@ -314,8 +314,7 @@ class _Requests:
         if not isinstance(versions, list) or not all(type(version) is int for version in versions):
             raise self._no_answer(f"the versions of subject {subject}", "an unusable answer")
         schemas = (
-            self._version(subject, version)
-            for version in sorted(versions, reverse=True)[:max_versions]
+            self._version(subject, version) for version in sorted(versions, reverse=True)[:limit]
         )
         return [schema for schema in schemas if schema is not None]
 
@@ -331,7 +330,7 @@ class _Requests:
         # an extra, loaded where it is used
         from confluent_kafka.schema_registry import Schema
 
-        request = f"the id of the sink's schema, under subject {printable(subject)}"
+        request = f"the id of the sink's schema, under subject {to_printable(subject)}"
         sink_schema = Schema(schema, kind)
         if register:
             id_ = self._send(lambda: self._client.register_schema(subject, sink_schema), request)
@@ -345,7 +344,7 @@ class _Requests:
             if response is None:
                 missing = (
                     f"The schema registry {self._registry.url} doesn't have the sink's schema under"
-                    f" subject {printable(subject)}"
+                    f" subject {to_printable(subject)}"
                 )
                 raise SpecError(
                     missing,
@@ -359,7 +358,7 @@ class _Requests:
         # an extra, loaded where it is used
         from confluent_kafka.schema_registry import Schema
 
-        request = f"the compatibility of the sink's schema with subject {printable(subject)}"
+        request = f"the compatibility of the sink's schema with subject {to_printable(subject)}"
         fits = self._send(
             lambda: self._client.test_compatibility_all_versions(subject, Schema(schema, kind)),
             request,
@@ -368,7 +367,7 @@ class _Requests:
         if fits is False:
             incompatible = (
                 f"The schema registry {self._registry.url} finds that the sink's schema isn't"
-                f" compatible with subject {printable(subject)}"
+                f" compatible with subject {to_printable(subject)}"
             )
             raise SpecError(incompatible, "setup", f"{_DO_COMPATIBLE} The schema is {schema}")
         if fits is not True and fits is not None:
@@ -426,7 +425,7 @@ class _Requests:
             if key in collected:
                 continue
             reference_request = (
-                f"version {key[1]} of subject {printable(key[0])}, to which {request} refers"
+                f"version {key[1]} of subject {to_printable(key[0])}, to which {request} refers"
             )
             referred_schema = self._send(
                 lambda key=key: self._client.get_version(*key, deleted=True), reference_request

@@ -20,14 +20,14 @@ from windrow.ingest.errors import (
     DataLossError,
     DeadLetterLimitError,
     RefusedError,
-    counted,
+    format_count,
 )
 from windrow.ingest.model.boundary import TopicPartition, label_text
-from windrow.ingest.model.lookup import merged
+from windrow.ingest.model.lookup import merge_parts
 from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts, Staged
-from windrow.ingest.model.refusal_summary import KINDS_SHOWN, OFFSETS_MAX, RefusedAt, bounded
-from windrow.ingest.model.tiling import between
+from windrow.ingest.model.refusal_summary import KINDS_SHOWN, OFFSETS_MAX, RefusedAt, most_frequent
+from windrow.ingest.model.tiling import offset_ranges
 from windrow.ingest.ports.decoder import STAGES, Decoded
 from windrow.ingest.source.data_loss import doubts
 
@@ -102,7 +102,7 @@ def refuse_unplaced(
         for is_problem, text in (
             (
                 len(rows) != decoded.rows.num_rows,
-                f"{counted(decoded.rows.num_rows, 'row')} came with the messages of {len(rows)}",
+                f"{format_count(decoded.rows.num_rows, 'row')} came with the messages of {len(rows)}",
             ),
             (not _ascends(rows, count, 0), "rows are not in the order of the batch's messages"),
             (
@@ -112,7 +112,7 @@ def refuse_unplaced(
             (len(dead) and np.isin(dead, rows).any(), "a message is a row and a dead letter"),
             (
                 len(deletes) != keys,
-                f"{counted(keys, 'delete')} came with the messages of {len(deletes)}",
+                f"{format_count(keys, 'delete')} came with the messages of {len(deletes)}",
             ),
             (
                 not _ascends(deletes, count, 0),
@@ -121,12 +121,12 @@ def refuse_unplaced(
             (len(dead) and np.isin(dead, deletes).any(), "a message is a delete and a dead letter"),
             (
                 len(deletes) and not keyed,
-                f"{counted(len(deletes), 'delete')} came for a table without a primary key",
+                f"{format_count(len(deletes), 'delete')} came for a table without a primary key",
             ),
             (decoded.dropped < 0 or decoded.filtered < 0, "a count is negative"),
             (
                 placed != count,
-                f"{placed} of {counted(count, 'message')} accounted for: {parts}",
+                f"{placed} of {format_count(count, 'message')} accounted for: {parts}",
             ),
         )
         if is_problem
@@ -163,8 +163,8 @@ def refuse_unequal(plan: Plan, staged: Sequence[Staged]) -> None:
     """
     if tuple(s.split for s in staged) != plan.splits:
         raise AccountingError(
-            f"The tasks returned {counted(len(staged), 'result')}, and not those of the plan's"
-            f" {counted(len(plan.splits), 'split')}",
+            f"The tasks returned {format_count(len(staged), 'result')}, and not those of the plan's"
+            f" {format_count(len(plan.splits), 'split')}",
             "check",
             "Nothing was committed. Run the window again; if it happens again, report a bug.",
         )
@@ -183,22 +183,22 @@ def _refuse_split(c: SplitCounts) -> None:
             (
                 c.rows_staged != c.rows + c.deletes,
                 (
-                    f"{counted(c.rows_staged, 'row')} staged of {_changes(c)} that"
-                    f" {counted(c.valid, 'valid message')} became"
+                    f"{format_count(c.rows_staged, 'row')} staged of {_changes(c)} that"
+                    f" {format_count(c.valid, 'valid message')} became"
                 ),
             ),
             (
                 c.rows + c.deletes < c.valid,
                 (
-                    f"{counted(c.valid, 'valid message')} became fewer rows than one each:"
+                    f"{format_count(c.valid, 'valid message')} became fewer rows than one each:"
                     f" {_changes(c)}"
                 ),
             ),
             (
                 c.dead_staged != c.dead,
                 (
-                    f"{counted(c.dead_staged, 'dead letter')} staged for"
-                    f" {counted(c.dead, 'refused message')}"
+                    f"{format_count(c.dead_staged, 'dead letter')} staged for"
+                    f" {format_count(c.dead, 'refused message')}"
                 ),
             ),
             (
@@ -208,8 +208,8 @@ def _refuse_split(c: SplitCounts) -> None:
             (
                 c.missing < 0,
                 (
-                    f"{counted(c.read, 'message')} read and"
-                    f" {counted(c.skipped, 'offset')} skipped of"
+                    f"{format_count(c.read, 'message')} read and"
+                    f" {format_count(c.skipped, 'offset')} skipped of"
                     f" {c.stop - c.start}"
                 ),
             ),
@@ -268,7 +268,7 @@ def refuse_too_many_dead(
             first,
             f" at stage {stage}",
         )
-        _refuse_beyond(window, counts, limits.of(stage), f"limits.{stage}", command)
+        _refuse_beyond(window, counts, limits.for_stage(stage), f"limits.{stage}", command)
 
 
 class _RefusedCounts(msgspec.Struct, frozen=True):
@@ -303,10 +303,10 @@ def _refuse_beyond(
     kinds: Counter[str] = Counter()
     for refusal in counts.refused:
         kinds.update(dict(refusal.kinds))
-    listed = "; ".join(f"{kind} ({n})" for kind, n in bounded(kinds, KINDS_SHOWN))
+    listed = "; ".join(f"{kind} ({n})" for kind, n in most_frequent(kinds, KINDS_SHOWN))
     first = f" First: {', '.join(counts.first)}." if counts.first else ""
     raise DeadLetterLimitError(
-        f"Window {window.key}: {counts.dead:,} of {counted(counts.read, 'message')} refused"
+        f"Window {window.key}: {counts.dead:,} of {format_count(counts.read, 'message')} refused"
         f"{counts.which}: {listed}.{first} That is more than {limit} allows",
         "check",
         f"No row was committed. Look at the refused messages ({command}), fix the schema or the"
@@ -325,7 +325,7 @@ def refuse_undoing(replaced: Receipt) -> None:
     edited = 0 if replaced.dead_replay is None else replaced.dead_replay.edited
     if edited:
         raise RefusedError(
-            f"Window {replaced.window.key} holds {counted(edited, 'message')} edited for a"
+            f"Window {replaced.window.key} holds {format_count(edited, 'message')} edited for a"
             " dead-letter replay, and the topic has them unedited",
             "plan",
             "Nothing was replaced. Replay with --accept-fewer makes them dead letters again, as far"
@@ -345,7 +345,7 @@ def refuse_fewer(receipt: Receipt, replaced: Receipt) -> None:
     fewer = next((tp for tp in sorted(old_counts) if new_counts[tp] < old_counts[tp]), None)
     if fewer is not None:
         raise DataLossError(
-            f"Replacing window {receipt.window.key}: {counted(new_counts[fewer], 'message')} left,"
+            f"Replacing window {receipt.window.key}: {format_count(new_counts[fewer], 'message')} left,"
             f" generation"
             f" {replaced.generation} had {old_counts[fewer]}",
             "check",
@@ -379,7 +379,7 @@ def find_unexplained(
         markers = s.missing - s.aborted
         if s.topic not in compacted and markers > 2 * (s.read + s.aborted) + 100:
             warnings.append(
-                f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {counted(markers, 'offset')}"
+                f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {format_count(markers, 'offset')}"
                 " with neither a visible nor an aborted message, more than transaction markers"
                 f" explain on a topic that is not compacted (window {plan.window.key})"
             )
@@ -417,7 +417,7 @@ def held_back(plan: Plan) -> tuple[str, ...]:
         f"{m.topic}[{m.partition}]: a transaction was still open at offset {m.offset} when"
         f" {label_text(plan.stop.label)} was resolved; its messages are in a later window"
         for m in plan.stop.marks
-        if m.how == "open"
+        if m.origin == "open"
     )
 
 
@@ -427,10 +427,10 @@ def find_unanswered(splits: Sequence[SplitCounts]) -> tuple[str, ...]:
     A service answers as if it had no key where the address is wrong.
     """
     return tuple(
-        f"The lookup {lookup.lookup} found none of the {counted(lookup.keys, 'key')} that it asked"
+        f"The lookup {lookup.lookup} found none of the {format_count(lookup.keys, 'key')} that it asked"
         f" for: see"
         " whether its address and its key are right"
-        for lookup in merged(part for split in splits for part in split.lookups)
+        for lookup in merge_parts(part for split in splits for part in split.lookups)
         if lookup.keys >= MANY_KEYS and not lookup.hits
     )
 
@@ -445,6 +445,6 @@ def find_unwitnessed(plan: Plan) -> tuple[str, ...]:
         f"{tp}: the window begins at offset {low.offset}, which was frozen without a leader epoch:"
         " nothing shows whether the log was truncated below it and grew again before"
         f" {label_text(plan.stop.label)} was frozen"
-        for tp, (low, _) in between(plan.start, plan.stop).items()
+        for tp, (low, _) in offset_ranges(plan.start, plan.stop).items()
         if tp in read and low.offset > 0 and low.leader_epoch is None
     )

@@ -35,7 +35,7 @@ from windrow.ingest.ports.reader import ReadPlan
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.dataframe_transform import dataframe_work
-from windrow.ingest.runner.pickling import pickled
+from windrow.ingest.runner.pickling import pickle_task
 from windrow.ingest.runner.progress import ReadProgress
 from windrow.ingest.runner.task import LateBins, SplitTask
 
@@ -53,12 +53,12 @@ So the first of them needn't wait long for the last.
 class Attempt(msgspec.Struct, frozen=True):
     """One run's try at a window.
 
-    `found`: the committed generation to be replaced; None for a first reading.
+    `replaced`: the committed generation to be replaced; None for a first reading.
     `readable`: the splits that can still be read. `pins`: the version that each lookup asks.
     """
 
     plan: Plan
-    found: Committed | None
+    replaced: Committed | None
     generation: int
     id: str
     on_loss: OnLoss
@@ -149,7 +149,7 @@ def one_task(tasks: Sequence[SplitTask], job: Sequence[Attempt]) -> SplitTask | 
     if len(tasks) == 1:
         return tasks[0]
     return SharedTask(
-        tuple(map(pickled, tasks)),
+        tuple(map(pickle_task, tasks)),
         {split: i for i, attempt in enumerate(job) for split in attempt.readable},
     )
 
@@ -183,7 +183,7 @@ def results_of(
         assert isinstance(engine, DataFrameEngine), "assemble refuses any other engine"
         # `jobs` puts each of its windows into a job of its own
         (task,), (task_versions,) = tasks, versions
-        later_transform = pinned(function.behind(), task_versions)
+        later_transform = pinned(function.later_transform(), task_versions)
         yield from engine.transform(
             dataframe_work(pipeline, function, later_transform, task), splits
         )
@@ -201,7 +201,7 @@ def _open_lookups(
 
     @cache
     def hold(pin: Pin) -> str:
-        return open_lookups.enter_context(sources[pin.lookup].held(pin.version, splits))
+        return open_lookups.enter_context(sources[pin.lookup].hold(pin.version, splits))
 
     return [{pin.lookup: hold(pin) for pin in attempt.pins} for attempt in job]
 
@@ -268,7 +268,7 @@ def with_pins(
 
     pinned_attempts = []
     for attempt in attempts:
-        window, generation, replaced = attempt.plan.window, attempt.generation, attempt.found
+        window, generation, replaced = attempt.plan.window, attempt.generation, attempt.replaced
         recorded = pipeline.ledger.pins(window, generation)
         if fresh and recorded and pipeline.sink.capabilities.atomic != "window":
             raise _shown_in_part(pipeline, window.key)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from windrow.ingest.errors import IdentityError, UnreachableError, WindrowError, counted
+from windrow.ingest.errors import IdentityError, UnreachableError, WindrowError, format_count
 from windrow.ingest.model.boundary import Boundary, Mark, is_later, label_text
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Committed, SplitCounts, Staged
@@ -21,7 +21,7 @@ from windrow.ingest.source.enumerator.cutoff import (
     confirmed_cut_off,
     confirmed_gone,
     cut_off_error,
-    described,
+    describe_cutoff,
 )
 from windrow.ingest.source.enumerator.splits import refuse_other_identity
 
@@ -122,7 +122,7 @@ def cut_short_in_words(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     if pipeline.spec.source.on_loss == "fail":
         return ()
     return tuple(
-        f"{mark.tp}: {described(mark, end, plan.stop.label)}; messages that are written there until"
+        f"{mark.tp}: {describe_cutoff(mark, end, plan.stop.label)}; messages that are written there until"
         " it has grown back are in no window"
         for mark, end in _logs_cut_short(pipeline, plan)
     )
@@ -134,7 +134,9 @@ def _logs_cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int | No
     A topic that was created anew, or is gone, isn't asked for.
     """
     read, planned = {s.tp for s in plan.splits}, plan.stop.by_topic()
-    marks = [m for m in plan.stop.marks if m.tp not in read and m.offset > 0 and m.how != "removed"]
+    marks = [
+        m for m in plan.stop.marks if m.tp not in read and m.offset > 0 and m.origin != "removed"
+    ]
     if not marks:
         return []
     cluster, ids = _current_topics(pipeline, sorted({m.topic for m in marks}))
@@ -179,7 +181,7 @@ def _given_up(
 def _replaced_topics(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
     """Finds topics of the plan that a rebase at its end, or later, has replaced."""
     planned, replaced_topics = plan.stop.by_topic(), set[str]()
-    for rebased in pipeline.ledger.rebased(pipeline.spec.id):
+    for rebased in pipeline.ledger.rebased_boundaries(pipeline.spec.id):
         now = rebased.by_topic()
         if not is_later(plan.window.end, rebased.label):
             moved = rebased.cluster_id != plan.stop.cluster_id
@@ -192,26 +194,30 @@ def _replaced_topics(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> se
 class JoiningTopic(msgspec.Struct, frozen=True):
     """A topic that joins in a window.
 
-    `before`: how many of its offsets from before the window are read into it, by Kafka's
+    `earlier_offsets`: how many of its offsets from before the window are read into it, by Kafka's
     own answer for the window's start; for a micro-batch all that it reads of the topic.
     `passed_over`: how many offsets the log holds below those where the topic begins.
     """
 
     topic: str
-    before: int
+    earlier_offsets: int
     passed_over: int
 
     def __str__(self) -> str:
         """A clause for people."""
         return (
-            f"{self.topic} joins in this window, which by source.joining reads {self.before:,} of"
+            f"{self.topic} joins in this window, which by source.joining reads {self.earlier_offsets:,} of"
             f" its offsets from before the window, and passes over {self.passed_over:,}"
         )
 
 
 def joining_topics(pipeline: Pipeline, plan: Plan) -> tuple[JoiningTopic, ...]:
     """Returns the topics that join in a plan's window, as far as they still exist."""
-    start_marks, ends, ids = plan.stop.joined(plan.start), plan.stop.by_tp(), plan.stop.by_topic()
+    start_marks, ends, ids = (
+        plan.stop.joining_marks(plan.start),
+        plan.stop.by_tp(),
+        plan.stop.by_topic(),
+    )
     if not start_marks:
         return ()
     _, now = _current_topics(pipeline, sorted({tp.topic for tp in start_marks}))
@@ -244,7 +250,7 @@ def expiring_messages(pipeline: Pipeline, key: str, splits: Sequence[Split]) -> 
     pairs = zip(splits, stops, strict=True)
     count = sum(max(0, min(stop, split.stop) - split.start) for split, stop in pairs)
     warning = (
-        f"window {key} has {counted(count, 'offset')} older than retention.ms of"
+        f"window {key} has {format_count(count, 'offset')} older than retention.ms of"
         f" {retention[0]} ({retention[1]}):"
         " Kafka deletes their messages soon after they are published. Set sink.timestamp to"
         " published, or raise retention.ms"
@@ -262,7 +268,7 @@ def unselected_topics(
     """
     selection = pipeline.spec.source.selection()
     unselected_marks = [m for m in reached.marks if not selects(selection, m.tp)]
-    named = {m.topic for m in unselected_marks if m.how != "removed"}
+    named = {m.topic for m in unselected_marks if m.origin != "removed"}
     if not (named if newly else unselected_marks):
         return ()
     still = {m.topic for m in reached.marks if selects(selection, m.tp)}

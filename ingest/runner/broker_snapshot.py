@@ -67,7 +67,7 @@ class BrokerSnapshot:
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return _ask_unknown(self._ends, tps, self._broker.ends)
 
-    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
         """Asks only for offsets that the log wasn't seen to reach yet.
 
         A log that reaches an offset under an epoch reaches all offsets below it.
@@ -77,7 +77,7 @@ class BrokerSnapshot:
             for mark in marks
             if mark.offset > self._reached.get((mark.tp, mark.leader_epoch), -1)
         ]
-        diverged = self._broker.diverged(unreached_marks) if unreached_marks else []
+        diverged = self._broker.diverged_marks(unreached_marks) if unreached_marks else []
         for mark in sorted(set(unreached_marks) - set(diverged), key=lambda mark: mark.offset):
             self._reached[mark.tp, mark.leader_epoch] = mark.offset
         return diverged

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import RefusedError, counted
+from windrow.ingest.errors import RefusedError, format_count
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.receipt import Committed
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True):
     A replacement reads the same offsets again. `id` stays the same over the retries of
     one request (Dagster's root run id, or one made by the command). `accept_fewer` lets
     a replacement go on although it sees fewer messages than the generation before, or
-    that one holds messages that were edited. `again` commits a window whose receipt the
+    that one holds messages that were edited. `accept_duplicates` commits a window whose receipt the
     sink has lost, although its rows may come twice (`ownership.refuse_lost_receipt`).
     `fresh_lookups`: look up in the sources as they are now, not in those that the windows
     are pinned to. `anyway`: although the pipeline is paused.
@@ -50,7 +50,7 @@ class Request(msgspec.Struct, frozen=True):
     id: str
     replace: bool = False
     accept_fewer: bool = False
-    again: bool = False
+    accept_duplicates: bool = False
     fresh_lookups: bool = False
     anyway: bool = False
 
@@ -80,8 +80,8 @@ class Result(msgspec.Struct, frozen=True):
         """Returns a line for people about the committed window."""
         receipt = self.committed.receipt
         return (
-            f"Window {receipt.window.key}: {self.outcome}, {counted(receipt.counts.rows, 'row')},"
-            f" {counted(receipt.counts.dead, 'dead letter')}"
+            f"Window {receipt.window.key}: {self.outcome}, {format_count(receipt.counts.rows, 'row')},"
+            f" {format_count(receipt.counts.dead, 'dead letter')}"
         )
 
 
@@ -98,19 +98,19 @@ class DataFrameTransform:
     """A user's function from a DataFrame to a DataFrame, between decoding and the table.
 
     `model`: the schema of its rows; None: they have the columns of those that it is given.
-    `behind`: what becomes of its rows, and the rules that they must keep; a row that is
+    `later_transform`: what becomes of its rows, and the rules that they must keep; a row that is
     refused refuses the window.
     """
 
     function: FunctionReference
     model: ModelReference | None
-    behind: Callable[[], Transform]
+    later_transform: Callable[[], Transform]
 
-    def columns(self, before: Columns) -> Columns:
+    def columns(self, input_columns: Columns) -> Columns:
         """The columns of its rows, for a function that is given rows with some columns."""
         from windrow.ingest.schema.columns import Columns  # loads Arrow and pandera
 
-        return before if self.model is None else Columns.of(load_model(self.model))
+        return input_columns if self.model is None else Columns.of(load_model(self.model))
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,11 @@ class Pipeline:
     def transforms(self) -> tuple[Transform, ...]:
         """Returns `transform`, and what is behind the function of DataFrames."""
         function = self.dataframe_transform
-        return (self.transform(),) if function is None else (self.transform(), function.behind())
+        return (
+            (self.transform(),)
+            if function is None
+            else (self.transform(), function.later_transform())
+        )
 
     def owner(self) -> TableOwner:
         """Returns the owner that the table is bound to, or will be.

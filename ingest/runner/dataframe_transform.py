@@ -29,8 +29,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import BugError, RefusedError, SpecError, UnstorableRowsError, counted
-from windrow.ingest.model.lookup import LookedUp, merged
+from windrow.ingest.errors import (
+    BugError,
+    RefusedError,
+    SpecError,
+    UnstorableRowsError,
+    format_count,
+)
+from windrow.ingest.model.lookup import LookedUp, merge_parts
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Staged, Staging
 from windrow.ingest.ports.decoder import Decoded, Deletes
@@ -202,7 +208,7 @@ class StageTask:
         except UnstorableRowsError as refused:
             raise RefusedError(
                 "A row that the function of the spark step gave doesn't fit the table:"
-                f" {refused.what}",
+                f" {refused.message}",
                 "stage",
                 "No row was committed. Have the function change such values, or a step behind it,"
                 " or leave out their rows; then run the window again.",
@@ -350,14 +356,14 @@ class _RowCounter:
         self._staged.add(messages)
         self._rows += transformed_rows.rows.num_rows
         self._deletes += _count(transformed_rows.deletes)
-        self._lookups = merged([*self._lookups, *transformed_rows.lookups])
+        self._lookups = merge_parts([*self._lookups, *transformed_rows.lookups])
 
     def finish(self, staging: Staging) -> Staged:
         """Returns the read split's result with the counts of its staged rows."""
         read, counts = self._read, self._read.counts
         if self._went_around != counts.deletes:
             raise BugError(
-                f"{counted(self._went_around, 'delete')} came to be staged, of"
+                f"{format_count(self._went_around, 'delete')} came to be staged, of"
                 f" {counts.deletes} read",
                 "check",
                 "Nothing was committed. Report it, with Spark's version.",
@@ -365,7 +371,7 @@ class _RowCounter:
             )
         if self._given_messages.count > counts.valid:
             raise self._count_error(
-                f"{counted(self._given_messages.count, 'message')} with rows after it, and"
+                f"{format_count(self._given_messages.count, 'message')} with rows after it, and"
                 f" {counts.valid} before"
             )
         changed = msgspec.structs.replace(
@@ -376,7 +382,7 @@ class _RowCounter:
             deletes=self._deletes,
             rows_staged=staging.rows,
             checksums=Checksums(staging.checksum, counts.checksums.dead),
-            lookups=merged([*counts.lookups, *self._lookups]),
+            lookups=merge_parts([*counts.lookups, *self._lookups]),
         )
         ran = None if read.ran is None else (read.ran[0], time.time())
         return msgspec.structs.replace(read, counts=changed, rows=staging.committables, ran=ran)

@@ -79,7 +79,7 @@ def refused_windows(ledger: Ledger, spec: PipelineSpec) -> set[Window]:
 
     A plan never changes, so only a refusal without one asks the ledger for it.
     """
-    refusals = ledger.refused(spec.id)
+    refusals = ledger.refused_windows(spec.id)
     current = (schema_digest(spec), written_by()) if refusals else ()
     return {
         refusal.window
@@ -115,7 +115,7 @@ def requested_windows(pipeline: Pipeline, request: str, named: Sequence[Window])
     _, windows = closed_windows(spec, pipeline.now())
     committed = sink.committed(windows)
     due_windows, _ = due(spec, windows, committed, refused_windows(ledger, spec))
-    since = ledger.assigned(spec.id, request)
+    since = ledger.assigned_number(spec.id, request)
     if since is not None:
         done = [window for window in windows if window in committed and _seconds(window) >= since]
         receipts = (look.receipt for look in sink.looks(done) if look is not None)

@@ -12,12 +12,18 @@ from itertools import pairwise
 
 from windrow.ingest.config.window import TimeWindows, in_time
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import GridError, OpenTransactionError, SpecError, counted, refusing_all
+from windrow.ingest.errors import (
+    GridError,
+    OpenTransactionError,
+    SpecError,
+    format_count,
+    refusing_all,
+)
 from windrow.ingest.model import grid as grids
 from windrow.ingest.model.boundary import Boundary, Label, instant, is_later, label_text
 from windrow.ingest.model.plan import Plan, Split, Window
 from windrow.ingest.model.source import AtLabel
-from windrow.ingest.model.tiling import clamped
+from windrow.ingest.model.tiling import clamp
 from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.progress import Progress, ignore
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
@@ -152,7 +158,7 @@ def _candidates(
                     beginning[0] if beginning else lower,
                     upper,
                     lambda looked: progress(
-                        Progress(f"Looking for the boundaries: {counted(looked, 'message')}")
+                        Progress(f"Looking for the boundaries: {format_count(looked, 'message')}")
                     ),
                     wait_for_open=wait_for_open,
                     replaced_topics=_replaced_topics(pipeline, upper),
@@ -175,7 +181,9 @@ def _from_receipts(pipeline: Pipeline, labels: Sequence[datetime]) -> list[Bound
     windows = {
         Window(pipeline.spec.id, *ends)
         for label in labels
-        for ends in pairwise((grids.before(grid, label), label, grids.after(grid, label)))
+        for ends in pairwise(
+            (grids.label_before(grid, label), label, grids.label_after(grid, label))
+        )
     }
     for committed in pipeline.sink.looks(sorted(windows)):
         if committed is not None:
@@ -193,7 +201,7 @@ def _replaced_topics(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
     if upper is None or pipeline.spec.source.on_loss == "fail":
         return set()
     old, replaced = upper.by_topic(), set[str]()
-    for rebased in pipeline.ledger.rebased(pipeline.spec.id):
+    for rebased in pipeline.ledger.rebased_boundaries(pipeline.spec.id):
         now = rebased.by_topic()
         if not is_later(upper.label, rebased.label):
             replaced |= {
@@ -210,7 +218,7 @@ def foresee_boundary(pipeline: Pipeline, label: Label, lower: Boundary | None) -
     candidate = next(
         b for b in _candidates(pipeline, [label], ignore, wait_for_open=False) if b.label == label
     )
-    return clamped(candidate, lower or below, above)
+    return clamp(candidate, lower or below, above)
 
 
 def refuse_off_grid(pipeline: Pipeline, window: Window) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.errors import IdentityError, NotClosedError, SpecError, first_few
+from windrow.ingest.errors import IdentityError, NotClosedError, SpecError, join_first_few
 from windrow.ingest.model.boundary import Boundary, instant
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import AtTime, FrozenStop, Given, Source, selects
@@ -83,7 +83,9 @@ def is_reached(pipeline: Pipeline, source: Source, lower: Boundary) -> bool:
     """
     if source.stop is None or _is_of_another(source.stop, lower):
         return False
-    short = {tp.topic for tp in source.stop.left(lower) if selects(source.selection, tp)}
+    short = {
+        tp.topic for tp in source.stop.remaining_offsets(lower) if selects(source.selection, tp)
+    }
     drops_removed = source.on_removed == "drop"
     return not short or (drops_removed and not pipeline.broker.topics(sorted(short)))
 
@@ -94,9 +96,9 @@ def still_to_come(pipeline: Pipeline) -> str:
         bounded_source(pipeline.spec, pipeline.ledger).stop,
         next_start(pipeline.ledger, pipeline.spec.id),
     )
-    if stop is None or lower is None or not (unread := stop.left(lower)):
+    if stop is None or lower is None or not (unread := stop.remaining_offsets(lower)):
         return ""
-    return f" Offsets left up to window.stop: {sum(unread.values()):,}, of {first_few([*unread])}."
+    return f" Offsets left up to window.stop: {sum(unread.values()):,}, of {join_first_few([*unread])}."
 
 
 def _is_of_another(stop: FrozenStop, lower: Boundary) -> bool:

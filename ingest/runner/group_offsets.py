@@ -16,13 +16,13 @@ from windrow.ingest.ports.broker import Broker
 class AlteredOffsets(msgspec.Struct, frozen=True):
     """The number of topic-partitions whose offsets a group took, and of those it didn't.
 
-    `why`: each reason once, with a topic-partition as an example.
+    `reasons`: each reason once, with a topic-partition as an example.
     """
 
     group: str
     succeeded: int
     failed: int
-    why: tuple[str, ...]
+    reasons: tuple[str, ...]
 
 
 def alter_offsets(broker: Broker, group: str, committed: Boundary) -> AlteredOffsets:
@@ -31,7 +31,7 @@ def alter_offsets(broker: Broker, group: str, committed: Boundary) -> AlteredOff
     Never raises: the window is committed, and these offsets are for other tools only.
     Topics that are not read any more, or were created anew since, are left out.
     """
-    offsets = {m.tp: m.offset for m in committed.marks if m.how != "removed"}
+    offsets = {m.tp: m.offset for m in committed.marks if m.origin != "removed"}
     try:
         offsets = _of_same_topics(broker, committed, offsets)
         answers = broker.alter_offsets(group, offsets)

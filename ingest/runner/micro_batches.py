@@ -34,7 +34,7 @@ from windrow.ingest.errors import GridError, refusing_all
 from windrow.ingest.model.boundary import Boundary, TopicPartition, number_of
 from windrow.ingest.model.grid import batch_at
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.tiling import clamped
+from windrow.ingest.model.tiling import clamp
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.freezing import refuse_changed_grid
 from windrow.ingest.runner.frozen_stop import bounded_source, is_reached, source_at
@@ -72,7 +72,7 @@ def run_batch(
     refuse_changed_grid(pipeline)
     refuse_paused(pipeline.ledger, spec.id, anyway=request.anyway)
     refuse_wrong_place(pipeline)
-    number = pipeline.ledger.assigned(spec.id, request.id)
+    number = pipeline.ledger.assigned_number(spec.id, request.id)
     if number is None:
         number = _next_number(pipeline)
         if number is None:
@@ -121,7 +121,8 @@ def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Bou
     ]
     moved = then.cluster_id != reached.cluster_id
     return moved or all(
-        mark.how == "removed" or mark.offset >= goal[tp] for tp, mark in reached.cuts(same).items()
+        mark.origin == "removed" or mark.offset >= goal[tp]
+        for tp, mark in reached.cuts(same).items()
     )
 
 
@@ -149,7 +150,7 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     plan = make_plan(
         batch_at(spec.id, number),
         lower,
-        clamped(cut, lower, None),
+        clamp(cut, lower, None),
         pipeline.sink.identity,
         spec.source.split_records,
     )
@@ -227,7 +228,7 @@ def _record_receipt(pipeline: Pipeline, number: int) -> None:
     if number < 0:
         return
     window = batch_at(pipeline.spec.id, number)
-    if pipeline.ledger.written(window) is None:
+    if pipeline.ledger.recorded_text(window) is None:
         committed = pipeline.sink.look(window)
         if committed is not None and pipeline.sink.committed([window]):
             pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))

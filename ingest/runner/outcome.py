@@ -17,7 +17,7 @@ from windrow.ingest.errors import (
     Stage,
     UnreachableError,
     WindrowError,
-    mistakes,
+    foreign_exceptions,
 )
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.plan import Split
@@ -28,9 +28,9 @@ class ErrorData(msgspec.Struct, frozen=True):
     """An error as data. `notes`: those that a stack trace shows with it."""
 
     kind: str
-    what: str
+    message: str
     stage: Stage
-    do: str
+    advice: str
     topic: str | None
     partition: int | None
     offset: int | None
@@ -51,9 +51,9 @@ class ErrorData(msgspec.Struct, frozen=True):
         notes = tuple(getattr(error, "__notes__", ()))
         return cls(
             kind,
-            error.what,
+            error.message,
             error.stage,
-            error.do,
+            error.advice,
             error.topic,
             error.partition,
             error.offset,
@@ -62,7 +62,7 @@ class ErrorData(msgspec.Struct, frozen=True):
 
     def error(self) -> WindrowError:
         kind: type[WindrowError] = getattr(errors, self.kind)
-        error = kind(self.what, self.stage, self.do, self.topic, self.partition, self.offset)
+        error = kind(self.message, self.stage, self.advice, self.topic, self.partition, self.offset)
         for note in self.notes:
             error.add_note(note)
         return error
@@ -81,7 +81,7 @@ def outcome_of(task: Callable[[Split], Staged], split: Split) -> str:
     """
     try:
         return to_json(_Outcome(staged=task(split)))
-    except mistakes() as failed:  # an interrupt is raised again
+    except foreign_exceptions() as failed:  # an interrupt is raised again
         return to_json(_Outcome(failure=ErrorData.of(as_error(failed, split))))
 
 

@@ -17,9 +17,9 @@ from windrow.ingest.errors import (
     PausedError,
     RefusedError,
     SpecError,
-    checked_answer,
-    counted,
-    first_few,
+    check_output,
+    format_count,
+    join_first_few,
     see_runbook,
 )
 from windrow.ingest.model.boundary import TopicPartition, label_text, number_of
@@ -86,7 +86,7 @@ def refuse_other_tables(pipeline: Pipeline) -> None:
     pipeline.dead_letters.refuse_other(pipeline.owner())
 
 
-def paused(ledger: Ledger, pipeline_id: str) -> Pause | None:
+def pause_of(ledger: Ledger, pipeline_id: str) -> Pause | None:
     """Returns the pause of a pipeline that is paused."""
     newest = ledger.pause(pipeline_id)
     return newest if newest is not None and newest.paused else None
@@ -98,7 +98,7 @@ def refuse_paused(ledger: Ledger, pipeline_id: str, *, anyway: bool = False) -> 
     Raises:
         PausedError: it says who has, since when, and why.
     """
-    pause = paused(ledger, pipeline_id)
+    pause = pause_of(ledger, pipeline_id)
     if pause is not None and not anyway:
         raise PausedError(
             f"Pipeline {pipeline_id} {pause}",
@@ -158,7 +158,7 @@ def refuse_unusable_table(pipeline: Pipeline) -> Sequence[str]:
     """
     _refuse_loop(pipeline)
     decoder = pipeline.decoder()
-    checked_answer(decoder, decoder.open(), "__call__")
+    check_output(decoder, decoder.open(), "__call__")
     for transform in pipeline.transforms():
         transform.open()
     return pipeline.sink.columns_to_come()
@@ -184,8 +184,8 @@ def refuse_wrong_place(pipeline: Pipeline) -> None:
     bound = sink.owner()
     if bound is not None:
         refuse_other_owner(spec.sink_path(), bound, pipeline.owner())
-    elif ledger.recorded(spec.id, 1):
-        raise missing_table_error(sink, len(ledger.recorded(spec.id)), absent=True)
+    elif ledger.recorded_receipts(spec.id, 1):
+        raise missing_table_error(sink, len(ledger.recorded_receipts(spec.id)), absent=True)
     elif ledger.sink(spec.id) is None:
         _refuse_published(pipeline)
     refuse_wrong_tables(pipeline)
@@ -205,7 +205,7 @@ def _refuse_published(pipeline: Pipeline) -> None:
             published.update(audit.outside(pipeline.spec.id, _NEWEST_OFFSETS))
     if published:
         raise OwnerError(
-            f"Rows of {first_few(sorted(published))} are published, and neither the table"
+            f"Rows of {join_first_few(sorted(published))} are published, and neither the table"
             f" {pipeline.sink.identity} nor the ledger knows a window of {pipeline.spec.id}:"
             " both were lost, or another pipeline has this id",
             "setup",
@@ -226,7 +226,7 @@ def refuse_wrong_tables(pipeline: Pipeline) -> None:
             refuse_other_owner(table, bound, pipeline.owner())
         elif count := sum(
             any(routed.table == table and routed.rows for routed in copy.routed)
-            for copy in pipeline.ledger.recorded(pipeline.spec.id)
+            for copy in pipeline.ledger.recorded_receipts(pipeline.spec.id)
         ):
             raise missing_table_error(sink, count, absent=True, table=table)
 
@@ -241,9 +241,9 @@ def refuse_empty_table(pipeline: Pipeline) -> None:
     """
     ledger, sink, name = pipeline.ledger, pipeline.sink, pipeline.spec.id
     # the newest one first: that is one file, and all receipts are many
-    newest = ledger.recorded(name, 1)
+    newest = ledger.recorded_receipts(name, 1)
     if newest and sink.look(newest[0].window) is None and next(iter(sink.receipts()), None) is None:
-        raise missing_table_error(sink, len(ledger.recorded(name)), absent=False)
+        raise missing_table_error(sink, len(ledger.recorded_receipts(name)), absent=False)
 
 
 def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
@@ -263,7 +263,7 @@ def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
     # in this order: the ledger is read before the table
     if (
         sink.capabilities.replaces
-        or pipeline.ledger.written(window) is None
+        or pipeline.ledger.recorded_text(window) is None
         or sink.look(window) is not None
     ):
         return
@@ -299,7 +299,7 @@ def missing_table_error(
     `absent`: True if it doesn't exist; else it is empty. `table`: the identity of one of
     several tables.
     """
-    windows = counted(count, "committed window")
+    windows = format_count(count, "committed window")
     state = "isn't there" if absent else "is empty"
     message = f"The table {table or sink.identity} {state}, and the ledger knows {windows} of it"
     moved = (
@@ -348,12 +348,13 @@ def lost_windows(pipeline: Pipeline) -> list[Window]:
             batch_at(spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)
         ]
     else:
-        ledger_windows = [receipt.window for receipt in ledger.recorded(spec.id)]
+        ledger_windows = [receipt.window for receipt in ledger.recorded_receipts(spec.id)]
     committed = pipeline.sink.committed(ledger_windows)
     return [
         window
         for window in ledger_windows
-        if window not in committed and not (spec.window.is_batch and ledger.written(window) is None)
+        if window not in committed
+        and not (spec.window.is_batch and ledger.recorded_text(window) is None)
     ]
 
 
@@ -386,7 +387,7 @@ def refuse_restored(pipeline: Pipeline) -> None:
             "windrow doctor SPEC --rebuild-ledger rebuilds it from the table's receipts. Nothing"
             " was read.",
         )
-    for receipt in ledger.recorded(spec.id, 1):
+    for receipt in ledger.recorded_receipts(spec.id, 1):
         refuse_other_end(ledger, receipt)
     missing_windows = lost_windows(pipeline)
     if missing_windows:
@@ -437,7 +438,9 @@ def _lacking_text(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:
 
 def _windows_text(windows: Sequence[Window]) -> str:
     first, last = windows[0].key, windows[-1].key
-    return first if first == last else f"{counted(len(windows), 'window')} from {first} to {last}"
+    return (
+        first if first == last else f"{format_count(len(windows), 'window')} from {first} to {last}"
+    )
 
 
 def _remedy(pipeline: Pipeline, missing_windows: Sequence[Window]) -> str:

@@ -8,10 +8,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from windrow.ingest.errors import DO_PLUGIN, BugError, WindrowError, name_with_owner, owners
+from windrow.ingest.errors import (
+    PLUGIN_ADVICE,
+    BugError,
+    WindrowError,
+    find_package_owners,
+    name_with_owner,
+)
 
 
-def pickled(task: object, dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes:
+def pickle_task(task: object, dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes:
     """Pickles a task.
 
     Raises:
@@ -30,14 +36,14 @@ def pickled(task: object, dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes
                 raise BugError(
                     f"{name_with_owner(part)} can't be pickled ({type(error).__name__})",
                     "setup",
-                    f"Tasks need it: keep settings in it, and make the rest in open. {DO_PLUGIN}",
+                    f"Tasks need it: keep settings in it, and make the rest in open. {PLUGIN_ADVICE}",
                 ) from error
         raise BugError.of(failed, "setup") from failed
 
 
 def _plugin_parts(task: object) -> list[object]:
     """Returns the objects and functions of plugins in a task, up to what can't be pickled."""
-    roots, parts = owners().keys() - {"windrow"}, list[object]()
+    roots, parts = find_package_owners().keys() - {"windrow"}, list[object]()
 
     class Parts(pickle.Pickler):
         def persistent_id(self, part: object) -> None:

@@ -19,12 +19,12 @@ from functools import lru_cache, partial
 
 import msgspec
 
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import ProgressFolder
 from windrow.ingest.waiting import SECONDS
 
-EVERY = 5.0
+INTERVAL_SECONDS = 5.0
 """Seconds between two files of a worker, and between two looks of the driver."""
 
 _SHARE = 20
@@ -81,10 +81,10 @@ class ReadProgress:
 
     job: str = ""
     folder: ProgressFolder | None = field(default=None, compare=False)
-    every: float = field(default_factory=lambda: EVERY)
+    interval_seconds: float = field(default_factory=lambda: INTERVAL_SECONDS)
 
     @contextmanager
-    def of(self, split: Split) -> Iterator[Callable[[int], None]]:
+    def reporter_of(self, split: Split) -> Iterator[Callable[[int], None]]:
         """Gives a task a function that takes the next offset to read of its split."""
         if self.folder is None:
             yield lambda _: None
@@ -113,7 +113,7 @@ class ReadProgress:
             yield
         finally:
             ended.set()
-        if time.monotonic() - began >= min(SECONDS, self.every):
+        if time.monotonic() - began >= min(SECONDS, self.interval_seconds):
             with suppress(Exception):
                 for folder, name in self._files():
                     folder.remove(name)
@@ -128,7 +128,7 @@ class ReadProgress:
         total, given_notes = sum(s.stop - s.start for s in splits), set[str]()
         reached = {_key(s): dict[str, int]() for s in splits}
         began = started = time.monotonic()
-        while not ended.wait(self.every):
+        while not ended.wait(self.interval_seconds):
             with suppress(Exception):  # the next look may do better
                 notes, now = self._look(reached), time.monotonic()
                 notes += [
@@ -145,7 +145,7 @@ class ReadProgress:
                 if done:
                     took = now - started
                     text = (
-                        f"{activity}: {done:,} of {counted(total, 'message')}"
+                        f"{activity}: {done:,} of {format_count(total, 'message')}"
                         f" ({100 * done // total} %), {done / took:,.0f} a second,"
                         f" {timedelta(seconds=round(took * (total / done - 1)))} left"
                     )
@@ -178,10 +178,10 @@ class _Worker:
         assert progress.folder is not None, "a task asks for it"
         self._folder, self._interval_seconds, self._file = (
             progress.folder,
-            progress.every,
+            progress.interval_seconds,
             f"{progress.job}-{uuid.uuid4().hex}",
         )
-        self._offsets, self._due = dict[str, int](), time.monotonic() + progress.every
+        self._offsets, self._due = dict[str, int](), time.monotonic() + progress.interval_seconds
 
     def reaches(self, split: str, offset: int) -> None:
         self._offsets[split] = offset

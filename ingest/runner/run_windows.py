@@ -35,7 +35,7 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
     WindrowError,
-    counted,
+    format_count,
 )
 from windrow.ingest.model import grid as grids
 from windrow.ingest.model.boundary import Boundary, instant
@@ -216,7 +216,7 @@ def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
     keys = ", ".join(refusal.window.key for refusal in passed)
     lines = "\n".join(f"{refusal.window.key}: {refusal.error}" for refusal in passed)
     return RefusedError(
-        f"{len(passed)} of {counted(windows, 'window')} refused: {keys}",
+        f"{len(passed)} of {format_count(windows, 'window')} refused: {keys}",
         "check",
         f"The others are committed. Run the refused ones again, once they are fixed:\n{lines}",
     )
@@ -254,8 +254,8 @@ def _naming_untried(
             record(windows[done], error)
         untried_keys = [window.key for window in windows[done + 1 :]]
         if untried_keys:
-            error.do += f" Not tried: {untried_keys[0]}" + (
-                f" to {untried_keys[-1]}, {counted(len(untried_keys), 'window')}."
+            error.advice += f" Not tried: {untried_keys[0]}" + (
+                f" to {untried_keys[-1]}, {format_count(len(untried_keys), 'window')}."
                 if len(untried_keys) > 1
                 else "."
             )
@@ -360,7 +360,9 @@ def _begin(
     if not uncommitted_windows:
         return committed, []
     for window in (
-        w for w in uncommitted_windows if latest_commits[w] is None and not request.again
+        w
+        for w in uncommitted_windows
+        if latest_commits[w] is None and not request.accept_duplicates
     ):
         refuse_lost_receipt(pipeline, window)
     pipeline.engine.start()  # it takes seconds, in which the schema is loaded and windows planned
@@ -398,7 +400,7 @@ def _read_job(
     splits = [split for attempt in job for split in attempt.readable]
     first = job[0].plan.window.key
     windows_text = f"window {first}" if len(job) == 1 else f"{len(job)} windows from {first} on"
-    splits_text, reading = counted(len(splits), "split"), f"Reading {windows_text}"
+    splits_text, reading = format_count(len(splits), "split"), f"Reading {windows_text}"
     progress(Progress(reading, notes=(f"{reading}: {splits_text}",)))
     read = ReadProgress(job[0].id)
     with suppress(Exception):  # a job goes on without
@@ -437,7 +439,7 @@ def _check_and_commit(
     with waiting_for(f"the commit of window {receipt.window.key}"):
         _commit_dead_letters(read, receipt)
         # once more: while this run was reading, another one may have committed the window
-        if not request.again:
+        if not request.accept_duplicates:
             refuse_lost_receipt(pipeline, receipt.window)
         return _commit_to_sink(pipeline, receipt, read.staged)
 
@@ -638,14 +640,14 @@ def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     A later boundary ends these offsets: a later window counts them as skipped, and some
     of them may belong to this one.
     """
-    removed_marks, above = {m.tp: m for m in plan.stop.marks if m.how == "removed"}, plan.stop
+    removed_marks, above = {m.tp: m for m in plan.stop.marks if m.origin == "removed"}, plan.stop
     sentences = []
     while removed_marks:
         upper = pipeline.ledger.neighbours(plan.window.pipeline, above.label)[1]
         if upper is None:
             break
         above = upper
-        for mark in [m for m in above.marks if m.tp in removed_marks and m.how != "removed"]:
+        for mark in [m for m in above.marks if m.tp in removed_marks and m.origin != "removed"]:
             low = removed_marks.pop(mark.tp)
             if mark.offset > low.offset:
                 sentences.append(
@@ -658,7 +660,7 @@ def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
 
 def _refuse_uncommittable(read: ReadAttempt, receipt: Receipt, request: Request) -> None:
     """Refuses a window that may not be committed, for all reasons but its dead letters."""
-    pipeline, staged, replaced = read.pipeline, read.staged, read.attempt.found
+    pipeline, staged, replaced = read.pipeline, read.staged, read.attempt.replaced
     refuse_unequal(receipt.plan, staged)
     keep_schemas(pipeline, staged)
     refuse_changed_topics(pipeline, receipt.plan, read.attempt.readable)
@@ -679,7 +681,7 @@ def _commit_dead_letters(read: ReadAttempt, receipt: Receipt) -> None:
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, receipt.attempt, staged)
     command = f"windrow dead show SPEC --window {receipt.window.key}"
-    if read.attempt.found is not None:  # else `show` takes the newest attempt by itself
+    if read.attempt.replaced is not None:  # else `show` takes the newest attempt by itself
         command += f" --attempt {receipt.attempt}"
     refuse_too_many_dead(receipt.window, staged, pipeline.spec.limits, command)
 
@@ -700,7 +702,7 @@ def _commit_to_sink(
     pipeline.before_commit()
     outcome = pipeline.sink.commit(receipt, staged)
     if isinstance(outcome, Unknown):
-        raise OutcomeUnknownError.of(f"of window {receipt.window.key}", outcome.why)
+        raise OutcomeUnknownError.of(f"of window {receipt.window.key}", outcome.reason)
     tell(pipeline.observer, ("windrow_commit_tries_total", outcome.tries), report=False)
     return outcome
 
@@ -732,6 +734,9 @@ def _group_offsets(pipeline: Pipeline, receipt: Receipt) -> AlteredOffsets | Non
     A backfill of an older one must not move the group back.
     """
     group = pipeline.spec.source.offsets_group
-    if group is None or pipeline.ledger.recorded(pipeline.spec.id, 1)[-1].window != receipt.window:
+    if (
+        group is None
+        or pipeline.ledger.recorded_receipts(pipeline.spec.id, 1)[-1].window != receipt.window
+    ):
         return None
     return alter_offsets(pipeline.broker, group, receipt.plan.stop)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import UnstorableRowsError
-from windrow.ingest.model.lookup import LookedUp, merged
+from windrow.ingest.model.lookup import LookedUp, merge_parts
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts, Staged, Staging
 from windrow.ingest.model.refusal_summary import Refusals
@@ -110,7 +110,7 @@ class SplitTask:
 
     def __call__(self, split: Split) -> Staged:
         """Takes one split through all steps in batches, which bounds memory."""
-        with self.progress.of(split) as reached:
+        with self.progress.reporter_of(split) as reached:
             began = time.time()
             schemas = _Schemas()
             decode = (
@@ -182,7 +182,9 @@ def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keye
             if staged.num_rows:
                 rows.add(staged, of_rows)
         except UnstorableRowsError as refused:  # each time fewer rows are left
-            refusal = Refusal(np.asarray(refused.rows, np.intp), "unstorable", refused.what)
+            refusal = Refusal(
+                np.asarray(refused.row_indices, np.intp), "unstorable", refused.message
+            )
             decoded = decoded.refused(SCHEMA, [refusal], index)
         else:
             return decoded
@@ -282,7 +284,7 @@ class _SplitCounter:
         self.filtered += decoded.filtered
         self.truncated += decoded.truncated
         self.ignored.add(messages, decoded)
-        self.lookups = merged([*self.lookups, *decoded.lookups])
+        self.lookups = merge_parts([*self.lookups, *decoded.lookups])
         reasons = decoded.dead_reason.to_pylist()
         if reasons:
             offsets = messages.column("offset").take(decoded.dead_index).to_pylist()

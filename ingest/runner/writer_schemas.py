@@ -46,8 +46,8 @@ def with_writer_schemas(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipe
     _keep(pipeline, prepared.schemas)
     by_id = {schema.id: schema for schema in (*prepared.schemas, *known_schemas)}
     for attempt in attempts:
-        if attempt.found is not None:
-            _refuse_others(by_id.values(), attempt.found.receipt.splits)
+        if attempt.replaced is not None:
+            _refuse_others(by_id.values(), attempt.replaced.receipt.splits)
     ready = prepared.decoder.with_schemas(list(_small_enough(by_id.values())))
     return replace(pipeline, decoder=lambda: ready)
 

@@ -32,7 +32,7 @@ from typing import Any, Literal
 import polars as pl
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError, mistakes
+from windrow.ingest.errors import SpecError, foreign_exceptions
 from windrow.ingest.model.instants import is_zone
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.dtypes import (
@@ -140,7 +140,7 @@ class Columns:
             written = _annotations_of(model)
             schema = model.to_schema()
         # whatever pandera, polars or the model's own code raises, the model has to be fixed
-        except mistakes() as error:
+        except foreign_exceptions() as error:
             raise _refusal(
                 model, [f"pandera can't read it: {type(error).__name__}: {error}"]
             ) from error

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
-from windrow.ingest.errors import SpecError, mistakes
+from windrow.ingest.errors import SpecError, foreign_exceptions
 
 T = TypeVar("T")
 
@@ -267,7 +267,7 @@ def _from_file(reference: CodeReference) -> ModuleType:
     try:
         # the user's own code: loading it is the point
         exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
-    except mistakes() as error:
+    except foreign_exceptions() as error:
         del sys.modules[module.__name__]
         raise _import_error(reference, str(path), error) from error
     return module
@@ -276,7 +276,7 @@ def _from_file(reference: CodeReference) -> ModuleType:
 def _from_module(reference: CodeReference) -> ModuleType:
     try:
         return importlib.import_module(reference.file_or_module)
-    except mistakes() as error:
+    except foreign_exceptions() as error:
         raise _import_error(reference, reference.file_or_module, error) from error
 
 

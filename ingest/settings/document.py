@@ -69,14 +69,14 @@ class Mistake(msgspec.Struct, frozen=True):
     """One mistake at a setting in the attributes, or in a line of the text (`line`)."""
 
     path: SettingPath
-    what: str
+    message: str
     line: int | None = None
 
     @property
     def text(self) -> str:
         """`window.grid: must be ...`."""
         dotted = ".".join(_short(str(part)) for part in self.path)
-        return f"{dotted}: {self.what}" if dotted else self.what
+        return f"{dotted}: {self.message}" if dotted else self.message
 
 
 @dataclass

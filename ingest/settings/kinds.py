@@ -18,7 +18,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from windrow.ingest.errors import mistakes
+from windrow.ingest.errors import foreign_exceptions
 from windrow.ingest.settings.document import nearest, suggest
 from windrow.ingest.settings.values import Section, sentence
 
@@ -71,7 +71,7 @@ class Plugins:
             raise sentence(f"{plugin} must have a name of at most 60 letters, digits, _, . and -")
         try:
             kind = entries[0].load()
-        except mistakes() as error:  # whatever its module does
+        except foreign_exceptions() as error:  # whatever its module does
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise sentence(
                 f"{plugin} can't be loaded ({reason}): install what it needs, or another version"

@@ -230,7 +230,7 @@ def off_grid(written: object, start: datetime, error: GridError) -> str:
     explanation = (
         f"{str(written).strip()} is {instant(start)}, and grids are in UTC. " if elsewhere else ""
     )
-    return f"{explanation}{error.what}. {error.do}"
+    return f"{explanation}{error.message}. {error.advice}"
 
 
 def _whole_number(value: object) -> object:
@@ -312,7 +312,7 @@ def _servers(value: str) -> str:
     return value
 
 
-def place(value: str) -> str:
+def check_location(value: str) -> str:
     """Passes on the path or URL of a table or a ledger.
 
     Raises:

@@ -21,8 +21,8 @@ from windrow.ingest.settings.values import (
     Text,
     TextOrEmpty,
     Values,
+    check_location,
     names_in,
-    place,
     sentence,
 )
 
@@ -44,7 +44,7 @@ def _without_secret(value: str) -> str:
     secret = secret_part(value)
     if secret is not None:
         raise sentence(f"must not hold {secret}: {WAY_OUT}")
-    return place(value)
+    return check_location(value)
 
 
 StoragePlace: TypeAlias = Annotated[
@@ -180,7 +180,7 @@ class SinkSection(Section):
         """True if windows must be committed in their order."""
         return False
 
-    def place(self, folder: Path) -> str:
+    def location(self, folder: Path) -> str:
         """The table's place, for messages. `folder`: the spec's."""
         raise NotImplementedError
 
@@ -195,7 +195,7 @@ class SinkSection(Section):
 
     def dead_place(self, folder: Path) -> str:
         """The place of the table of its dead letters, for messages."""
-        return f"{self.place(folder)}_dead"
+        return f"{self.location(folder)}_dead"
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes the table of its dead letters, which may be of another kind.
@@ -233,7 +233,7 @@ class OnClusterSection(SinkSection):
         """Yields the conflicts of the settings that say which cluster has the table."""
         yield from cluster_conflicts(written, "table")
 
-    def reached(
+    def with_cluster(
         self, servers: str, client: ClientProperties, registry: RegistrySpec | None
     ) -> Self:
         """The same section with its cluster filled in.

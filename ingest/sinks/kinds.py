@@ -6,7 +6,7 @@ from collections import ChainMap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from windrow.ingest.errors import checked_answer
+from windrow.ingest.errors import check_output
 from windrow.ingest.settings.kinds import OfItsKind, Plugins
 from windrow.ingest.sinks.kind import SinkSection
 
@@ -63,4 +63,4 @@ def make_table(
         BugError: one of them gives something else.
     """
     sink, dead = section.make(rows, metadata, folder), section.dead_letters(folder)
-    return checked_answer(section, sink, "stager"), checked_answer(section, dead, "stager")
+    return check_output(section, sink, "stager"), check_output(section, dead, "stager")

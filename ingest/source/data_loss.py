@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from windrow.ingest.errors import DataLossError
 from windrow.ingest.model.boundary import Mark, TopicPartition, label_text
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.tiling import between
+from windrow.ingest.model.tiling import offset_ranges
 
 WAY_OUT = (
     "Run a later window, or set source.on_loss: skip to go on without these messages. Raise the"
@@ -50,7 +50,7 @@ def refuse_lost(
                 split.partition,
                 split.start,
             )
-    ranges, read = between(plan.start, plan.stop), {s.tp for s in plan.splits}
+    ranges, read = offset_ranges(plan.start, plan.stop), {s.tp for s in plan.splits}
     for tp, (mark, doubt) in doubts(plan).items():
         low, high = ranges[tp]
         if tp in read or low.offset == high.offset:
@@ -74,9 +74,9 @@ def doubts(plan: Plan) -> dict[TopicPartition, tuple[Mark, str]]:
     neighbour proved (`tiling.clamped`). Topics that aren't read any more are left out.
     """
     doubted = {}
-    for tp, (low, high) in between(plan.start, plan.stop).items():
+    for tp, (low, high) in offset_ranges(plan.start, plan.stop).items():
         for mark, boundary, part in ((low, plan.start, "first"), (high, plan.stop, "last")):
-            if mark.how == "log_start" and high.how != "removed" and tp not in doubted:
+            if mark.origin == "log_start" and high.origin != "removed" and tp not in doubted:
                 words = (
                     f"may have lost its {part} messages: when {label_text(boundary.label)} was"
                     " resolved, what was left of the log began"

@@ -31,7 +31,7 @@ from typing import NoReturn, Self
 import msgspec
 import numpy as np
 
-from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, counted
+from windrow.ingest.errors import DataLossError, SpecError, UnreachableError, format_count
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
@@ -88,7 +88,7 @@ class MemoryBroker:
         self._refusing: dict[str, str] = {}
         self._lock = threading.RLock()
 
-    def at(self, isolation: Isolation) -> MemoryBroker:
+    def with_isolation(self, isolation: Isolation) -> MemoryBroker:
         """This cluster at another isolation level, with the same logs."""
         view = copy.copy(self)  # topics, groups and the lock are shared
         view._isolation = isolation  # of this class  # noqa: SLF001
@@ -135,14 +135,14 @@ class MemoryBroker:
         with self._lock:
             return {tp: self._log(tp).end for tp in tps}
 
-    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
         return [
             m
             for m in marks
             if m.leader_epoch is not None and self.end_of_epoch(m.tp, m.leader_epoch) < m.offset
         ]
 
-    def committed(
+    def committed_offsets(
         self, group: str, tps: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
         with self._lock:
@@ -221,7 +221,7 @@ class MemoryBroker:
                     tp.partition,
                     start,
                 )
-            entries = log.between(start, stop, max_entries)
+            entries = log.entries_between(start, stop, max_entries)
             if self._isolation == "read_uncommitted":
                 entries = [msgspec.structs.replace(e, transaction=None) for e in entries]
             return entries, entries[-1].offset + 1 if len(entries) == max_entries else stop
@@ -294,7 +294,7 @@ class MemoryBroker:
         with self._lock:
             logs = self._topic(name).logs
             if total <= len(logs):
-                msg = f"topic {name} has {counted(len(logs), 'partition')} already"
+                msg = f"topic {name} has {format_count(len(logs), 'partition')} already"
                 raise ValueError(msg)
             logs += [PartitionLog() for _ in range(total - len(logs))]
 
@@ -415,7 +415,7 @@ class MemoryBroker:
         logs = self._topic(tp.topic).logs
         if tp.partition >= len(logs):
             raise SpecError(
-                f"topic {tp.topic} has {counted(len(logs), 'partition')}",
+                f"topic {tp.topic} has {format_count(len(logs), 'partition')}",
                 "plan",
                 "Ask for a partition that exists.",
                 tp.topic,

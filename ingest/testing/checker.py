@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.admin.verify import compare_receipts, tiles
-from windrow.ingest.errors import counted
+from windrow.ingest.admin.verify import check_tiling, compare_receipts
+from windrow.ingest.errors import format_count
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Receipt
@@ -27,7 +27,7 @@ MessagePosition = tuple[TopicPartition, int]
 class Report(msgspec.Struct, frozen=True):
     """All problems, as sentences and positions; none is left out."""
 
-    lost: tuple[MessagePosition, ...] = ()
+    missing: tuple[MessagePosition, ...] = ()
     duplicated: tuple[MessagePosition, ...] = ()
     invented: tuple[MessagePosition, ...] = ()
     out_of_order: tuple[MessagePosition, ...] = ()
@@ -114,7 +114,7 @@ def check(
     }
     sorted_receipts = sorted(receipts, key=lambda r: r.window)
     return Report(
-        lost=tuple(
+        missing=tuple(
             sorted(
                 (identity_by_position.keys() - times.keys())
                 | _incomplete(rows, identity_by_position)
@@ -142,8 +142,8 @@ def check(
         accounting=(
             *(line for r in sorted_receipts for line in _sums(r)),
             *(
-                f"window {finding.window}: {finding.what}"
-                for finding in (*compare_receipts(sorted_receipts), *tiles(sorted_receipts))
+                f"window {finding.window}: {finding.message}"
+                for finding in (*compare_receipts(sorted_receipts), *check_tiling(sorted_receipts))
                 if finding.level == "wrong"
             ),
         ),
@@ -238,12 +238,12 @@ def _sums(receipt: Receipt) -> Iterator[str]:
         if (s.rows_staged, s.dead_staged) != (changes, s.dead) or changes < s.valid:
             yield (
                 f"{span}: staged {s.rows_staged} + {s.dead_staged}, counted"
-                f" {counted(changes, 'row')} of"
-                f" {counted(s.valid, 'message')} + {s.dead}"
+                f" {format_count(changes, 'row')} of"
+                f" {format_count(s.valid, 'message')} + {s.dead}"
             )
         if s.next_offset < s.stop or s.missing < 0 or s.skipped < 0:
             yield (
-                f"{span}: read {counted(s.read, 'message')} up to {s.next_offset}, skipped"
+                f"{span}: read {format_count(s.read, 'message')} up to {s.next_offset}, skipped"
                 f" {s.skipped}"
             )
     names = ("read", "valid", "rows", "deletes", "dead", "dropped", "filtered", "skipped")
@@ -253,6 +253,6 @@ def _sums(receipt: Receipt) -> Iterator[str]:
         yield f"window {key}: the totals are not the sums over its splits"
     if total.skipped and not receipt.partial:
         yield (
-            f"window {key}: {counted(total.skipped, 'offset')} skipped, and the receipt"
+            f"window {key}: {format_count(total.skipped, 'offset')} skipped, and the receipt"
             " doesn't say that it is partial"
         )

@@ -13,7 +13,7 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staged
 from windrow.ingest.runner.outcome import outcome_of, result_of
-from windrow.ingest.runner.pickling import pickled
+from windrow.ingest.runner.pickling import pickle_task
 
 TRIES = 4
 """The number of tries of a task whose worker dies, as on Spark."""
@@ -37,7 +37,7 @@ class LocalEngine:
         """Starts nothing: the tasks run in this process."""
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
-        packed = pickled(task) if splits else b""
+        packed = pickle_task(task) if splits else b""
         with keeping():
             outcomes = [_outcome(packed, split) for split in splits]
         yield from map(result_of, outcomes)

@@ -118,7 +118,7 @@ class PartitionLog:
             Entry(self.end, timestamp, 1, self.epoch, transaction=transaction, marker=True)
         )
 
-    def between(self, start: int, stop: int, max_entries: int | None = None) -> list[Entry]:
+    def entries_between(self, start: int, stop: int, max_entries: int | None = None) -> list[Entry]:
         """The entries of [start, stop), markers and aborted messages too; at most `max_entries`."""
         first, last = self._index(start), self._index(stop)
         return self.entries[first : last if max_entries is None else min(last, first + max_entries)]
@@ -191,8 +191,10 @@ class PartitionLog:
         Markers stay, and so does everything from the last decided entry on, which
         Kafka's cleaner doesn't touch.
         """
-        clean = self.between(self.start, self.stable_end)[:-1]
-        newest = {e.key: e.offset for e in self.between(self.start, self.stable_end) if e.visible}
+        clean = self.entries_between(self.start, self.stable_end)[:-1]
+        newest = {
+            e.key: e.offset for e in self.entries_between(self.start, self.stable_end) if e.visible
+        }
         self.remove(
             [e.offset for e in clean if e.aborted or (e.visible and e.offset != newest[e.key])]
         )

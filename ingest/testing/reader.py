@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from windrow.ingest.errors import DataLossError, IdentityError, SpecError, counted
+from windrow.ingest.errors import DataLossError, IdentityError, SpecError, format_count
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
 from windrow.ingest.schema.messages import MESSAGES, TIMESTAMP_TYPES
@@ -151,7 +151,7 @@ class MemoryReader:
             raise _identity_error(split, f"topic {split.topic} is gone") from gone
         if split.partition >= topic.partitions:
             raise _identity_error(
-                split, f"topic {split.topic} has {counted(topic.partitions, 'partition')}"
+                split, f"topic {split.topic} has {format_count(topic.partitions, 'partition')}"
             )
         if self._plan is None:
             return

@@ -17,7 +17,7 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, Split, Window, covered
+from windrow.ingest.model.plan import Covered, Split, Window, covered_ranges
 from windrow.ingest.model.receipt import Receipt, Staging
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.checksum import checksum, checksum_text
@@ -82,7 +82,7 @@ class InlineStager:
         """Does nothing: nothing was written."""
 
 
-def tables(committables: Sequence[str]) -> tuple[pa.Table, ...]:
+def decode_tables(committables: Sequence[str]) -> tuple[pa.Table, ...]:
     """The rows in committables, with the window's column."""
     return tuple(map(_table, committables))
 
@@ -115,7 +115,7 @@ class MemoryStore:
     waits = ()
 
     def __init__(self, name: str, metadata: Mapping[str, str] = DEFAULT) -> None:
-        self.place = self.identity = f"memory:{name}"
+        self.location = self.identity = f"memory:{name}"
         self.metadata = metadata
         self.fault: Fault | None = None
         self.conflicts = 0
@@ -199,7 +199,7 @@ class MemoryState:
         return {
             key
             for key, (_, receipt) in receipts
-            if any(a.overlaps(b) for a in covered(receipt.plan) for b in ranges)
+            if any(a.overlaps(b) for a in covered_ranges(receipt.plan) for b in ranges)
         }
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
@@ -237,7 +237,7 @@ class MemoryState:
         if change.window is not None:
             key = change.window.key
             stay = () if change.replaces else rows.get(key, ())
-            rows = rows | {key: (*stay, *tables(change.staged))}
+            rows = rows | {key: (*stay, *decode_tables(change.staged))}
             if change.receipt is not None:
                 receipts = receipts | {key: (version, change.receipt)}
         return self._store.swap(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from windrow.ingest.errors import SpecError, checked_answer, name_with_owner
+from windrow.ingest.errors import SpecError, check_output, name_with_owner
 from windrow.ingest.ports.decoder import checked_verdict
 from windrow.ingest.ports.lookup import LookupSource, pinned, sources_of
 from windrow.ingest.ports.transform import Apply, ColumnSource, Transform, column_sources
@@ -21,7 +21,7 @@ def columns_after(transform: Transform, input_columns: Columns) -> Columns:
         SpecError: the transform can't use `input_columns`, or it gives two columns, or two
             fields of a struct, whose names tables don't tell apart.
     """
-    columns = checked_answer(transform, transform.columns(input_columns), Columns)
+    columns = check_output(transform, transform.columns(input_columns), Columns)
     mistakes = [*column_name_problems(columns.arrow_schema)]
     if mistakes:
         prefix = f"{getattr(transform, 'setting', name_with_owner(transform))} can't be used: "
@@ -40,14 +40,16 @@ class Chain:
 
     transforms: tuple[Transform, ...] = ()
 
-    def columns(self, before: Columns) -> Columns:
+    def columns(self, input_columns: Columns) -> Columns:
         """Columns of the last transform; each works on those of the one before it.
 
         Raises:
             SpecError: one of them can't, or gives two columns whose names tables don't tell apart.
         """
         return reduce(
-            lambda columns, transform: columns_after(transform, columns), self.transforms, before
+            lambda columns, transform: columns_after(transform, columns),
+            self.transforms,
+            input_columns,
         )
 
     def column_sources(self, names: Sequence[str]) -> Mapping[str, frozenset[ColumnSource]]:
@@ -73,7 +75,7 @@ class Chain:
 
     def open(self) -> Apply:
         steps = [
-            (transform, checked_answer(transform, transform.open(), "__call__"))
+            (transform, check_output(transform, transform.open(), "__call__"))
             for transform in self.transforms
         ]
         return lambda decoded, messages: reduce(

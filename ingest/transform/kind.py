@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StepPlace:
+class StepContext:
     """Where a step stands, and what it must leave as it is.
 
     `setting`: its place in the spec, for messages; `folder`: the spec's; `metadata`: the
@@ -54,7 +54,7 @@ class StepSection(Section):
         """The setting that makes dead letters of some rows; None where none does."""
         return None
 
-    def transform(self, place: StepPlace) -> Transform:
+    def transform(self, context: StepContext) -> Transform:
         """Makes the transform that the section describes.
 
         Raises:

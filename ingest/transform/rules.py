@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError, mistakes
+from windrow.ingest.errors import SpecError, foreign_exceptions
 from windrow.ingest.ports.decoder import Refusal
 from windrow.ingest.schema.user_code import import_pandera
 
@@ -138,7 +138,7 @@ class Rules:
             verdict_columns = _collect_together(
                 [rule.verdicts(frame) for rule, frame in rule_frames]
             )
-        except mistakes():  # a check is the user's own code
+        except foreign_exceptions():  # a check is the user's own code
             verdict_columns = []
         if verdict_columns and all(
             _is_one_each(verdicts, rows.num_rows) for verdicts in verdict_columns
@@ -166,7 +166,7 @@ class Rules:
         for rule, frame in self._with_frames(empty):
             try:
                 rule.check(frame, rule.key)
-            except mistakes():
+            except foreign_exceptions():
                 continue
         self._bound = True
 
@@ -175,7 +175,7 @@ class Rules:
         try:
             (verdicts,) = _collect_together([rule.verdicts(frame)]) or [pl.Series()]
         # the user's own code again; the error's text may hold values
-        except mistakes() as error:
+        except foreign_exceptions() as error:
             reason = f"it raised {type(error.__cause__ or error).__name__}"
         else:
             if _is_one_each(verdicts, rows):

@@ -67,7 +67,7 @@ def with_deletes(
             stays[position] = last.get((index[row], *key.values()), -1) < row
     chosen = pa.array(removed_rows)
     new_deletes = Deletes(keys.filter(chosen), decoded.row_index.filter(chosen))
-    merged = new_deletes if decoded.deletes is None else decoded.deletes.merged(new_deletes)
+    merged = new_deletes if decoded.deletes is None else decoded.deletes.merge(new_deletes)
     return replace(decoded, deletes=merged), stays
 
 

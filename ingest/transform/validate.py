@@ -29,7 +29,7 @@ class Validate:
 
     model: ModelReference
 
-    def columns(self, before: Columns) -> Columns:
+    def columns(self, input_columns: Columns) -> Columns:
         """The model's columns, with descriptions and checks.
 
         Raises:
@@ -37,7 +37,7 @@ class Validate:
         """
         model_columns = Columns.of(load_model(self.model))
         column_by_name, names = (
-            {c.name: c for c in before.columns},
+            {c.name: c for c in input_columns.columns},
             [c.name for c in model_columns.columns],
         )
         mistakes = [f"{name}: missing" for name in names if name not in column_by_name]

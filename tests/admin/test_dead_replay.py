@@ -114,7 +114,7 @@ def test_again_what_is_left(scene: DeadLetterScene) -> None:
     second = scene.receipt(0).attempt
     scene.replay_dead_letters(0, scene.pipeline(lenient=True, model="Looser"))
     receipt = scene.receipt(0)
-    assert receipt.dead_replay == DeadReplay(of=second, read_by=first, messages=4)
+    assert receipt.dead_replay == DeadReplay(replayed_attempt=second, read_by=first, messages=4)
     assert (receipt.generation, [o for _, o, _ in scene.open(0)]) == (2, [1, 1])
     assert [scene.ids()[hour(0).key, p, 4] for p in (0, 1)] == [[-5], [-5]]
     scene.sound()
@@ -237,8 +237,8 @@ def test_several_rows_of_a_message(memory_scene: DeadLetterScene) -> None:
     """A message that becomes two rows is one replayed message."""
 
     class Twice:
-        def columns(self, before: Any) -> Any:
-            return before
+        def columns(self, input_columns: Any) -> Any:
+            return input_columns
 
         def open(self) -> Any:
             import numpy as np
@@ -286,7 +286,9 @@ def test_an_edit_that_changes_nothing_edits_nothing(memory_scene: DeadLetterScen
         == 0
     )
     assert memory_scene.receipt(0).dead_replay == DeadReplay(
-        memory_scene.receipt(0).dead_replay.of, memory_scene.receipt(0).dead_replay.of, 2
+        memory_scene.receipt(0).dead_replay.replayed_attempt,
+        memory_scene.receipt(0).dead_replay.replayed_attempt,
+        2,
     )  # type: ignore[union-attr]
 
 
@@ -539,7 +541,7 @@ def test_a_replay_comes_first(scene: DeadLetterScene) -> None:
     receipt = scene.receipt(0)
     assert (result.messages, receipt.generation) == (2, 2)
     assert receipt.dead_replay is not None
-    assert receipt.dead_replay.read_by == receipt.dead_replay.of
+    assert receipt.dead_replay.read_by == receipt.dead_replay.replayed_attempt
     scene.sound()
 
 

@@ -125,7 +125,9 @@ def fold_hours() -> dict[int, str]:
 
 def name_by_id(keyed_pipeline: Pipeline) -> dict[int, str]:
     """What the table holds."""
-    rows = [row for batch in keyed_pipeline.sink.audit().keyed.every() for row in batch.to_pylist()]
+    rows = [
+        row for batch in keyed_pipeline.sink.audit().keyed.all_rows() for row in batch.to_pylist()
+    ]
     return {row["id"]: row["name"] for row in rows if not row.get("_deleted")}
 
 

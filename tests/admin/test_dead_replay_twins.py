@@ -20,7 +20,7 @@ from windrow.ingest.model.receipt import Committed, Receipt, Staged
 from windrow.ingest.ports.sink import Done, Outcome
 from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
 from windrow.ingest.testing.checker import Report
-from windrow.ingest.testing.sink import MemoryDeadLetters, tables
+from windrow.ingest.testing.sink import MemoryDeadLetters, decode_tables
 
 
 def attempts_of(letters: MemoryDeadLetters, window: Window) -> list[str]:
@@ -70,7 +70,7 @@ class Unfenced:
             return self._sink.commit(receipt, staged)  # type: ignore[no-any-return]
         content, key = self._sink.store.content, receipt.window.key
         version = content.version + 1
-        rows = (*content.rows[key], *(t for s in staged for t in tables(s.rows)))
+        rows = (*content.rows[key], *(t for s in staged for t in decode_tables(s.rows)))
         self._sink.store.content = replace(
             content,
             version=version,
@@ -115,7 +115,7 @@ def test_the_real_one_dies_well(
 def test_resolving_first_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the two, what was to be replayed is neither a row nor a dead letter."""
     report = kill_replay(scene_of(tmp_path, ResolvedFirst()), "commit.before", monkeypatch)
-    assert {(tp.partition, offset) for tp, offset in report.lost} == {(0, 3), (1, 3)}
+    assert {(tp.partition, offset) for tp, offset in report.missing} == {(0, 3), (1, 3)}
 
 
 def test_resolving_afterwards_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from windrow.ingest.admin.executors import Answer, Marker, Survey, Surveyed, Trouble, surveyed
-from windrow.ingest.cli.doctor import executors
+from windrow.ingest.admin.executors import (
+    ExecutorReport,
+    Marker,
+    Survey,
+    SurveyReport,
+    Trouble,
+    survey_executors,
+)
+from windrow.ingest.cli.doctor import executor_checks
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staged
@@ -53,7 +60,7 @@ class Cluster:
     answers, then one more in each.
     """
 
-    executors: Sequence[Answer]
+    executors: Sequence[ExecutorReport]
     rounds: int = 0
 
     def run(self, task: Any, splits: Sequence[Split]) -> Any:
@@ -76,10 +83,10 @@ def no_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windrow.ingest.admin.executors.STAY_SECONDS", 0)
 
 
-def run_survey(survey: Survey) -> Answer:
+def run_survey(survey: Survey) -> ExecutorReport:
     """What the task says of this machine."""
     (word,) = survey(Split("windrow-doctor", 0, 0, 1)).rows
-    return msgspec.json.decode(word, type=Answer)
+    return msgspec.json.decode(word, type=ExecutorReport)
 
 
 def put_marker(folder: Path) -> Marker:
@@ -114,7 +121,7 @@ def test_a_folder_that_is_another_one_there(tmp_path: Path) -> None:
     for folder in (tmp_path / "own", tmp_path / "none"):
         (trouble,) = run_survey(Survey(Reads(), (), (Marker(str(folder), "mark"),))).troubles
         assert (
-            trouble.what
+            trouble.message
             == f"{folder} is another place there: a file that the driver has just written"
             " doesn't exist"
         )
@@ -129,31 +136,31 @@ def test_executors_that_come_up_late_are_asked_too() -> None:
     broken = Trouble("orders[0] can't be read there: nothing arrives", "Open the port.")
     cluster = Cluster(
         [
-            Answer("one", "/work/0", "python3", ()),
-            Answer("two", "/work/1", "python3", (broken,)),
-            Answer("three", "/work/2", "python3", (broken,)),
-            Answer("three", "/work/3", "python3", ()),
+            ExecutorReport("one", "/work/0", "python3", ()),
+            ExecutorReport("two", "/work/1", "python3", (broken,)),
+            ExecutorReport("three", "/work/2", "python3", (broken,)),
+            ExecutorReport("three", "/work/3", "python3", ()),
         ]
     )
-    survey = surveyed(cluster, Survey(Reads(), (), ()), lambda: 8)
+    survey = survey_executors(cluster, Survey(Reads(), (), ()), lambda: 8)
     assert (cluster.rounds, len(survey.executors), survey.machines) == (
         5,
         4,
         ["one", "three", "two"],
     )
-    first, *others = executors(survey)
-    assert first.what == "4 executors on one, three, two answered, with python3" + UNTRIED
-    assert [(c.level, c.what, c.exit_code) for c in others] == [
+    first, *others = executor_checks(survey)
+    assert first.message == "4 executors on one, three, two answered, with python3" + UNTRIED
+    assert [(c.level, c.message, c.exit_code) for c in others] == [
         ("fail", "on three, two: orders[0] can't be read there: nothing arrives", 3),
     ]
 
 
 def test_many_machines_are_counted() -> None:
     """A line names the first few of them."""
-    machines = [Answer(f"m{n}", "/", "python3", ()) for n in range(9)]
-    (line,) = executors(Surveyed(machines, {}, 8, 1))
-    assert line.what.startswith("9 executors on m0, m1, m2 and 6 more answered")
-    assert line.what.endswith(
+    machines = [ExecutorReport(f"m{n}", "/", "python3", ()) for n in range(9)]
+    (line,) = executor_checks(SurveyReport(machines, {}, 8, 1))
+    assert line.message.startswith("9 executors on m0, m1, m2 and 6 more answered")
+    assert line.message.endswith(
         "; code and packages are the driver's; 8 topic-partitions tried, 1 place of the sink"
     )
 
@@ -162,13 +169,13 @@ def test_what_was_not_tried_is_not_called_well() -> None:
     """A topic without messages and a table whose place a catalog knows are told as not
     tried, and so is it if executors go on coming up.
     """
-    report = Answer("one", "/", "python3", ())
-    (line,) = executors(Surveyed([report], {}, 0, 0, complete=False))
+    report = ExecutorReport("one", "/", "python3", ())
+    (line,) = executor_checks(SurveyReport([report], {}, 0, 0, complete=False))
     assert line.level == "warn"
-    assert line.what.startswith(
+    assert line.message.startswith(
         "1 executor on one answered, with python3, and there may be others; "
     )
-    assert line.what.endswith(UNTRIED)
+    assert line.message.endswith(UNTRIED)
 
 
 def test_a_cluster_without_a_worker_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,5 +191,5 @@ def test_a_cluster_without_a_worker_to_spare(monkeypatch: pytest.MonkeyPatch) ->
             yield from ()
 
     with pytest.raises(UnreachableError, match="No task has ended within 0 s"):
-        surveyed(Waits(), Survey(Reads(), (), ()), lambda: 2)
+        survey_executors(Waits(), Survey(Reads(), (), ()), lambda: 2)
     forever.set()

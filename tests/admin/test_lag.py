@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.admin.lag import Lag, PartitionLag, lag, unbroken
+from windrow.ingest.admin.lag import Lag, PartitionLag, find_series, measure_lag
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import from_json, to_json
@@ -75,18 +75,22 @@ def test_lag_is_offsets_and_the_age_of_the_first_unread_message() -> None:
     nothing is new both are 0.
     """
     broker = fill_broker(10, 5, 0)
-    measured = lag(broker, ORDERS, cut(broker, 4, 5, 0), NOW)
-    new = PartitionLag("orders", 0, start=4, end=10, records=6, seconds=3596.0, lost=0)
+    measured = measure_lag(broker, ORDERS, cut(broker, 4, 5, 0), NOW)
+    new = PartitionLag("orders", 0, start=4, end=10, records=6, seconds=3596.0, lost_offsets=0)
     read, idle = (
-        PartitionLag("orders", p, offset, offset, records=0, seconds=0.0, lost=0)
+        PartitionLag("orders", p, offset, offset, records=0, seconds=0.0, lost_offsets=0)
         for p, offset in ((1, 5), (2, 0))
     )
     assert measured == Lag(
-        records=6, seconds=3596.0, lost=0, behind=1, partitions=(new, read, idle)
+        records=6,
+        seconds=3596.0,
+        lost_offsets=0,
+        lagging_partitions=1,
+        partitions=(new, read, idle),
     )
     assert from_json(to_json(measured), Lag) == measured
-    two = lag(broker, ORDERS, cut(broker, 7, 1, 0), NOW)
-    assert (two.records, two.seconds, two.behind) == (7, 3599.0, 2)
+    two = measure_lag(broker, ORDERS, cut(broker, 7, 1, 0), NOW)
+    assert (two.records, two.seconds, two.lagging_partitions) == (7, 3599.0, 2)
 
 
 def test_what_isnt_visible_has_no_age() -> None:
@@ -99,11 +103,14 @@ def test_what_isnt_visible_has_no_age() -> None:
     doomed.abort()
     undecided = broker.transaction()
     broker.produce(tp(0), b"{}", timestamp=ago(50), transaction=undecided)
-    measured = lag(broker, ORDERS, cut(broker, 1), NOW)
+    measured = measure_lag(broker, ORDERS, cut(broker, 1), NOW)
     assert (measured.records, measured.seconds) == (2, 0.0)
-    assert lag(broker.at("read_uncommitted"), ORDERS, cut(broker, 1), NOW).seconds == 100.0
+    assert (
+        measure_lag(broker.with_isolation("read_uncommitted"), ORDERS, cut(broker, 1), NOW).seconds
+        == 100.0
+    )
     undecided.commit()
-    assert lag(broker, ORDERS, cut(broker, 1), NOW).seconds == 50.0
+    assert measure_lag(broker, ORDERS, cut(broker, 1), NOW).seconds == 50.0
 
 
 @pytest.mark.parametrize("stamp", [NO_TIMESTAMP, NOW + timedelta(days=365), 2**62])
@@ -112,7 +119,7 @@ def test_an_odd_timestamp_has_no_age(stamp: datetime | int) -> None:
     broker = fill_broker(0)
     broker.produce(tp(0), b"{}", timestamp=stamp)
     broker.produce(tp(0), b"{}", timestamp=ago(10))
-    measured = lag(broker, ORDERS, cut(broker, 0), NOW)
+    measured = measure_lag(broker, ORDERS, cut(broker, 0), NOW)
     assert (measured.records, measured.seconds) == (2, 0.0)
 
 
@@ -137,8 +144,8 @@ def test_before_the_first_window_it_counts_from_where_the_source_starts(
     broker = fill_broker(10)
     broker.delete_records(tp(0), 2)
     source = ORDERS if start is None else Source(Topics(("orders",)), start)  # type: ignore[arg-type]
-    measured = lag(broker, source, None, NOW)
-    assert (measured.records, measured.lost) == (records, 0)
+    measured = measure_lag(broker, source, None, NOW)
+    assert (measured.records, measured.lost_offsets) == (records, 0)
 
 
 def test_a_new_topic_and_a_new_partition_count() -> None:
@@ -151,18 +158,24 @@ def test_a_new_topic_and_a_new_partition_count() -> None:
     broker.create_topic("other")
     for partition, seconds in ((tp(1), 9), (tp(0, "other"), 9), (tp(0, "other"), 0)):
         broker.produce(partition, b"{}", timestamp=ago(seconds))
-    assert unread_by_tp(lag(broker, Source(Pattern("o.*"), Earliest()), committed, NOW)) == {
+    assert unread_by_tp(
+        measure_lag(broker, Source(Pattern("o.*"), Earliest()), committed, NOW)
+    ) == {
         tp(0): 0,
         tp(1): 1,
         tp(0, "other"): 2,
     }
     assert (
-        unread_by_tp(lag(broker, Source(Pattern("o.*"), Latest()), committed, NOW))[tp(0, "other")]
+        unread_by_tp(measure_lag(broker, Source(Pattern("o.*"), Latest()), committed, NOW))[
+            tp(0, "other")
+        ]
         == 2
     )
     leaving_out = Source(Pattern("o.*"), Earliest(), joining="window")
-    assert unread_by_tp(lag(broker, leaving_out, committed, NOW))[tp(0, "other")] == 1
-    assert unread_by_tp(lag(broker, Source(Partitions((tp(1),))), committed, NOW)) == {tp(1): 1}
+    assert unread_by_tp(measure_lag(broker, leaving_out, committed, NOW))[tp(0, "other")] == 1
+    assert unread_by_tp(measure_lag(broker, Source(Partitions((tp(1),))), committed, NOW)) == {
+        tp(1): 1
+    }
 
 
 def test_a_topic_that_is_gone_is_no_reason_to_fail() -> None:
@@ -178,10 +191,12 @@ def test_a_topic_that_is_gone_is_no_reason_to_fail() -> None:
         [Mark("orders", 0, 2, "settled")],
     )
     broker.delete_topic("gone")
-    assert unread_by_tp(lag(broker, Source(Topics(("orders", "gone"))), both, NOW)) == {tp(0): 3}
-    assert unread_by_tp(lag(broker, Source(Topics(("gone",))), both, NOW)) == {}
+    assert unread_by_tp(measure_lag(broker, Source(Topics(("orders", "gone"))), both, NOW)) == {
+        tp(0): 3
+    }
+    assert unread_by_tp(measure_lag(broker, Source(Topics(("gone",))), both, NOW)) == {}
     with pytest.raises(SpecError):
-        lag(broker, Source(Topics(("never",))), both, NOW)
+        measure_lag(broker, Source(Topics(("never",))), both, NOW)
 
 
 def test_another_topic_of_the_same_name_is_wholly_unread() -> None:
@@ -191,9 +206,9 @@ def test_another_topic_of_the_same_name_is_wholly_unread() -> None:
     broker.recreate_topic("orders")
     for _ in range(4):
         broker.produce(tp(0), b"{}")
-    assert lag(broker, ORDERS, committed, NOW).records == 4
+    assert measure_lag(broker, ORDERS, committed, NOW).records == 4
     moved = Boundary.of(ago(0), "elsewhere", committed.topics, committed.marks)
-    assert lag(broker, ORDERS, moved, NOW).records == 4
+    assert measure_lag(broker, ORDERS, moved, NOW).records == 4
 
 
 def test_what_retention_took_is_lost_not_lag() -> None:
@@ -202,8 +217,8 @@ def test_what_retention_took_is_lost_not_lag() -> None:
     committed = cut(broker, 4, 3)
     broker.delete_records(tp(0), 7)
     broker.truncate(tp(1), 1)
-    measured = lag(broker, ORDERS, committed, NOW)
-    assert (measured.records, measured.lost, measured.seconds) == (3, 3, 3593.0)
+    measured = measure_lag(broker, ORDERS, committed, NOW)
+    assert (measured.records, measured.lost_offsets, measured.seconds) == (3, 3, 3593.0)
     assert unread_by_tp(measured) == {tp(0): 3, tp(1): 0}
 
 
@@ -233,7 +248,7 @@ def test_retention_may_be_faster_than_the_look() -> None:
     broker = Racing()
     broker.create_topic("orders")
     broker.produce(tp(0), b"{}", timestamp=ago(9))
-    measured = lag(broker, ORDERS, None, NOW)
+    measured = measure_lag(broker, ORDERS, None, NOW)
     assert (measured.records, measured.seconds) == (1, 0.0)
 
 
@@ -245,12 +260,12 @@ def test_one_short_look_per_lagging_partition() -> None:
     broker.create_topic("orders", partitions=3)
     for _ in range(2500):
         broker.produce(tp(1), b"{}", timestamp=ago(9))
-    assert lag(broker, ORDERS, None, NOW).records == 2500
+    assert measure_lag(broker, ORDERS, None, NOW).records == 2500
     assert (broker.looks_begun, broker.looks_ended) == (1, 1)
 
 
 class Away(MemoryBroker):
-    def committed(self, group: str, tps: object) -> dict[TopicPartition, int | None]:
+    def committed_offsets(self, group: str, tps: object) -> dict[TopicPartition, int | None]:
         raise UnreachableError("the cluster doesn't answer", "plan", "Try later.")
 
 
@@ -259,7 +274,7 @@ def test_a_cluster_that_is_away_is_told() -> None:
     broker = Away()
     broker.create_topic("orders")
     with pytest.raises(UnreachableError):
-        lag(broker, Source(Topics(("orders",)), GroupOffsets("group")), None, NOW)
+        measure_lag(broker, Source(Topics(("orders",)), GroupOffsets("group")), None, NOW)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -277,7 +292,7 @@ def test_a_group_gets_a_window_s_end() -> None:
         [*committed.marks, removed_mark],
     )
     assert alter_offsets(broker, "watchers", committed) == AlteredOffsets("watchers", 2, 0, ())
-    assert broker.committed("watchers", [tp(0), tp(1), removed_mark.tp]) == {
+    assert broker.committed_offsets("watchers", [tp(0), tp(1), removed_mark.tp]) == {
         tp(0): 4,
         tp(1): 5,
         removed_mark.tp: None,
@@ -296,7 +311,7 @@ def test_a_group_gets_no_offset_of_what_is_not_read_any_more() -> None:
         committed.label, "memory", topics, [*committed.marks, Mark("let-go", 0, 0, "removed")]
     )
     assert alter_offsets(broker, "watchers", committed) == AlteredOffsets("watchers", 1, 0, ())
-    assert broker.committed("watchers", [TopicPartition("let-go", 0)]) == {
+    assert broker.committed_offsets("watchers", [TopicPartition("let-go", 0)]) == {
         TopicPartition("let-go", 0): None
     }
 
@@ -342,7 +357,7 @@ def test_series_of_windows_in_any_order(order: Sequence[int], absent: set[int]) 
     """
     sink = MemorySink("orders", ROWS)
     numbers = [n for n in order if n not in absent]
-    series = unbroken(receipt(plan(sink, n), [], 0, "a") for n in numbers)
+    series = find_series(receipt(plan(sink, n), [], 0, "a") for n in numbers)
     assert [(first.window, last.window) for first, last in series] == [
         (window(first), window(last))
         for first in range(12)
@@ -362,4 +377,4 @@ def test_a_long_series_is_read_in_little_memory() -> None:
         yield from receipts
         assert sys.getrefcount(receipts[1]) <= references_before + 1, "it is held"
 
-    assert unbroken(read()) == [(receipts[0], receipts[2])]
+    assert find_series(read()) == [(receipts[0], receipts[2])]

@@ -182,7 +182,9 @@ def test_a_look_stops_before_what_is_undecided() -> None:
     broker.produce(tp(0), b"", transaction=broker.transaction())
     broker.produce(tp(0), b"")
     assert look(broker, stop=Given(((tp(0), 4),))) == pairs((0, 0, 2))
-    assert look(broker.at("read_uncommitted"), stop=Given(((tp(0), 4),))) == pairs((0, 0, 4))
+    assert look(broker.with_isolation("read_uncommitted"), stop=Given(((tp(0), 4),))) == pairs(
+        (0, 0, 4)
+    )
 
 
 class Growing(MemoryBroker):

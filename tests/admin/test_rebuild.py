@@ -32,7 +32,7 @@ def _contents(scene: Scene) -> list[object]:
     return [
         ledger.identity(),
         ledger.bind_grid("orders", "none"),
-        ledger.recorded("orders"),
+        ledger.recorded_receipts("orders"),
         [ledger.boundary("orders", w.start) for w in windows],
         [ledger.plan(w) for w in windows],
     ]
@@ -157,11 +157,14 @@ def test_a_replaced_source_comes_back(scene: Scene) -> None:
     for number, offsets in ((4, (0, 7)), (5, (7, 9))):
         scene.commit_plan(plan_of(scene.sink, window(number), offsets, [ANEW]))
     scene.broker.topic_id = ANEW.topic_id
-    contents_before, rebased = _contents(scene), scene.ledger.rebased("orders")
+    contents_before, rebased = _contents(scene), scene.ledger.rebased_boundaries("orders")
     assert [b.label for b in rebased] == [window(4).start]
     scene.lose_ledger()
     assert rebuild("orders", scene.sink, scene.ledger).notes == (UNPAUSED,)
-    assert (_contents(scene), scene.ledger.rebased("orders")) == (contents_before, rebased)
+    assert (_contents(scene), scene.ledger.rebased_boundaries("orders")) == (
+        contents_before,
+        rebased,
+    )
     assert rebuild("orders", scene.sink, scene.ledger).boundaries == 7
     assert scene.verify().exit_code == 0
 
@@ -179,7 +182,7 @@ def test_a_source_replaced_in_a_gap(scene: Scene) -> None:
     assert "between 2026-01-02T05:00:00Z and 2026-01-02T06:00:00Z" in done.notes[0]
     rebased = scene.ledger.start("orders", window(5).start)
     assert rebased is not None
-    assert {(m.offset, m.how) for m in rebased.marks} == {(9, "log_start")}
+    assert {(m.offset, m.origin) for m in rebased.marks} == {(9, "log_start")}
     assert (
         scene.ledger.boundary("orders", window(6).start)
         == plan_of(scene.sink, window(6), (9, 12), [AGAIN]).start
@@ -218,7 +221,9 @@ def test_batches_come_back(tmp_path: Path) -> None:
     scene.lose_ledger()
     assert rebuild("orders", scene.sink, scene.ledger).grid == "batch"
     assert scene.ledger.newest("orders", 9) == newest
-    assert [scene.ledger.assigned("orders", f"request of batch-00000000{n}") for n in range(4)] == [
+    assert [
+        scene.ledger.assigned_number("orders", f"request of batch-00000000{n}") for n in range(4)
+    ] == [
         0,
         1,
         2,

@@ -74,7 +74,7 @@ def test_another_text_is_refused(scene: Scene) -> None:
     """
     scene.commit(1, generation=1)
     (first, second), (newest,) = (
-        (scene.ledger.recorded("orders")[n] for n in (0, 1)),
+        (scene.ledger.recorded_receipts("orders")[n] for n in (0, 1)),
         files(scene)[-1:],
     )
     scene.ledger.record(msgspec.structs.replace(first, attempt="another"))
@@ -89,7 +89,8 @@ def test_another_text_is_refused(scene: Scene) -> None:
         1,
     )
     assert all(
-        "is not the text that its commit named" in f.what and "backup" in f.do for f in done.failed
+        "is not the text that its commit named" in f.message and "backup" in f.advice
+        for f in done.failed
     )
     assert contents(scene) == {newest.name: contents_before[newest.name]}
 
@@ -99,7 +100,7 @@ def test_a_ledger_without_a_copy_restores_nothing(scene: Scene) -> None:
     files(scene)[1].unlink()
     scene.lose_ledger()
     done = restore("orders", scene.sink, scene.ledger, dry_run=False)
-    assert [(f.window, "the ledger has no copy of it" in f.what) for f in done.failed] == [
+    assert [(f.window, "the ledger has no copy of it" in f.message) for f in done.failed] == [
         (window(1).key, True)
     ]
     assert done.exit_code == 1
@@ -110,7 +111,7 @@ def test_a_window_that_cannot_come_back_is_told_beside_one_that_does(
 ) -> None:
     """Where windows can't be replaced, one that the table lacks has lost its receipt, too."""
     monkeypatch.setattr(scene.sink.store, "capabilities", Capabilities(replaces=False))
-    recorded = scene.ledger.recorded("orders")[2]
+    recorded = scene.ledger.recorded_receipts("orders")[2]
     other_plan = plan_of(scene.sink, window(7), (70, 80))
     scene.ledger.record(
         msgspec.structs.replace(recorded, plan=other_plan, digest=other_plan.digest)
@@ -128,7 +129,7 @@ def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:
     """Whatever text is offered: only the one that the commit named is taken, and where
     that is there, nothing is written.
     """
-    contents_before, (recorded, *_) = contents(scene), scene.ledger.recorded("orders")
+    contents_before, (recorded, *_) = contents(scene), scene.ledger.recorded_receipts("orders")
     with pytest.raises(RefusedError, match="is not the text"):
         scene.sink.audit().restore(
             recorded.window, to_json(msgspec.structs.replace(recorded, attempt="other"))
@@ -166,10 +167,10 @@ def test_a_receipt_of_another_version_comes_back_as_it_was(
     assert committed is not None
     assert reopened.receipt_text(committed.receipt) == text
     scene.ledger.record(committed.receipt, reopened.receipt_text(committed.receipt))
-    assert scene.ledger.written(window(3)) == text
+    assert scene.ledger.recorded_text(window(3)) == text
     scene.lose_ledger()
     rebuild("orders", reopened, scene.ledger)
-    assert scene.ledger.written(window(3)) == text
+    assert scene.ledger.recorded_text(window(3)) == text
     files(scene)[3].unlink()
     assert restore("orders", scene.sink, scene.ledger, dry_run=False).windows == (window(3).key,)
     assert files(scene)[3].read_text() == text

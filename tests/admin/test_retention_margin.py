@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from windrow.ingest.admin.lag import PartitionLag
 from windrow.ingest.admin.retention_margin import (
+    margin_of_unread,
+    margin_of_window,
     next_window,
-    of_unread,
-    of_window,
     retention_margin,
 )
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
@@ -109,31 +109,35 @@ def test_windows(kept_hours: int | None, age: int, level: str) -> None:
     retention or two windows are left, and after.
     """
     assert (
-        of_window(FIRST, [topic_keeping(kept_hours)], [], START + age * HOUR, deletes=False).level
+        margin_of_window(
+            FIRST, [topic_keeping(kept_hours)], [], START + age * HOUR, deletes=False
+        ).level
         == level
     )
 
 
 def test_the_topic_that_forgets_first_counts() -> None:
     """Of several topics it is the one with the shortest retention that is named."""
-    margin = of_window(
+    margin = margin_of_window(
         FIRST,
         [topic_keeping(500, "a"), topic_keeping(12, "b"), topic_keeping(None, "c")],
         [],
         START + 10 * HOUR,
         deletes=False,
     )
-    assert (margin.level, margin.left) == ("warn", 2 * HOUR)
-    assert "in b in 2.0 h" in margin.what
+    assert (margin.level, margin.remaining_time) == ("warn", 2 * HOUR)
+    assert "in b in 2.0 h" in margin.message
 
 
 def test_windows_that_lost_their_beginning() -> None:
     """Where a frozen start is gone, it fails and names the topic-partition, however
     long the retention is.
     """
-    margin = of_window(FIRST, [topic_keeping(None)], [TopicPartition("t", 0)], START, deletes=False)
+    margin = margin_of_window(
+        FIRST, [topic_keeping(None)], [TopicPartition("t", 0)], START, deletes=False
+    )
     assert margin.level == "fail"
-    assert "t[0]" in margin.what
+    assert "t[0]" in margin.message
 
 
 @pytest.mark.parametrize(
@@ -152,7 +156,7 @@ def test_batches(part: PartitionLag, kept_hours: int | None, level: str) -> None
     what is gone already fails.
     """
     assert (
-        of_unread(
+        margin_of_unread(
             [unread_partition(0, 0), part], {"t": topic_keeping(kept_hours)}, deletes=False
         ).level
         == level
@@ -163,13 +167,13 @@ def test_the_message_that_expires_first_counts() -> None:
     """Of several topic-partitions it is not the oldest message that is named, but the
     one that goes first.
     """
-    margin = of_unread(
+    margin = margin_of_unread(
         [unread_partition(1, 90, name="a"), unread_partition(1, 2, name="b")],
         {"a": topic_keeping(500, "a"), "b": topic_keeping(4, "b")},
         deletes=False,
     )
-    assert margin.left == 2 * HOUR
-    assert "b[0]@0" in margin.what
+    assert margin.remaining_time == 2 * HOUR
+    assert "b[0]@0" in margin.message
 
 
 def compacted_topic(deletes_kept: int | None) -> TopicInfo:
@@ -188,21 +192,23 @@ def test_deletes_of_a_compacted_topic(kept_hours: int | None, age: int, level: s
     """Where a delete takes a row out, the time that compaction leaves it counts as retention
     does, and the setting is named; where rows are only appended, it doesn't count.
     """
-    window_margin = of_window(
+    window_margin = margin_of_window(
         FIRST, [compacted_topic(kept_hours)], [], START + age * HOUR, deletes=True
     )
-    waiting = of_unread(
+    waiting = margin_of_unread(
         [unread_partition(5, age)], {"t": compacted_topic(kept_hours)}, deletes=True
     )
     assert window_margin.level == waiting.level == level
     for margin in (window_margin, waiting) if level == "warn" else ():
-        assert "raise the topic's delete.retention.ms" in margin.do
+        assert "raise the topic's delete.retention.ms" in margin.advice
     assert (
-        of_window(FIRST, [compacted_topic(kept_hours)], [], START + age * HOUR, deletes=False).level
+        margin_of_window(
+            FIRST, [compacted_topic(kept_hours)], [], START + age * HOUR, deletes=False
+        ).level
         == "ok"
     )
     assert (
-        of_unread(
+        margin_of_unread(
             [unread_partition(5, age)], {"t": compacted_topic(kept_hours)}, deletes=False
         ).level
         == "ok"
@@ -211,10 +217,10 @@ def test_deletes_of_a_compacted_topic(kept_hours: int | None, age: int, level: s
 
 def test_what_went_with_the_deletes() -> None:
     """Past the time it is said what may be wrong now: rows that stay."""
-    late = of_window(FIRST, [compacted_topic(9)], [], START + 10 * HOUR, deletes=True)
-    waiting = of_unread([unread_partition(5, 10)], {"t": compacted_topic(9)}, deletes=True)
+    late = margin_of_window(FIRST, [compacted_topic(9)], [], START + 10 * HOUR, deletes=True)
+    waiting = margin_of_unread([unread_partition(5, 10)], {"t": compacted_topic(9)}, deletes=True)
     for margin in (late, waiting):
-        assert "deletes may be gone, and their rows stay in the table" in margin.what
+        assert "deletes may be gone, and their rows stay in the table" in margin.message
 
 
 @pytest.mark.parametrize(("kept_hours", "level"), [(24, "warn"), (25, "ok"), (None, "ok")])
@@ -225,17 +231,17 @@ def test_a_window_that_is_longer_than_its_messages_are_kept(
     warned of before it is over: then it would be too late.
     """
     day = window_at("p", "daily", START)
-    margin = of_window(day, [compacted_topic(kept_hours)], [], START + HOUR, deletes=True)
+    margin = margin_of_window(day, [compacted_topic(kept_hours)], [], START + HOUR, deletes=True)
     assert margin.level == level
-    assert ("delete.retention.ms" in margin.do) == (level == "warn")
+    assert ("delete.retention.ms" in margin.advice) == (level == "warn")
 
 
 def test_for_ever_as_a_number() -> None:
     """The greatest number that Kafka takes as a retention is no date, and expires never."""
     ever = 2**63 - 1
     topics = [TopicInfo("t", "id", 1, True, ever, delete_retention_ms=ever)]
-    margin = of_window(FIRST, topics, [], START + 10 * HOUR, deletes=True)
-    assert (margin.level, margin.left) == ("ok", None)
+    margin = margin_of_window(FIRST, topics, [], START + 10 * HOUR, deletes=True)
+    assert (margin.level, margin.remaining_time) == ("ok", None)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -281,14 +287,14 @@ def test_a_batch_that_is_not_committed_is_unread() -> None:
     beginning, the first one too.
     """
     uncommitted, committed = batch_pipeline([1, 2], {0}, 15), batch_pipeline([1, 2], {0, 1}, 15)
-    assert "t[0]@20, is kept for 38.0 h more" in retention_margin(committed).what
+    assert "t[0]@20, is kept for 38.0 h more" in retention_margin(committed).message
     assert retention_margin(uncommitted).level == "fail"
-    assert "t[0]" in retention_margin(uncommitted).what
+    assert "t[0]" in retention_margin(uncommitted).message
 
 
 def test_the_boundary_0_has_no_batch_before_it() -> None:
     """Where the pipeline begins nothing is to be committed: unread is what comes after it."""
-    assert "t[0]@0" in retention_margin(batch_pipeline([0], set(), 0)).what
+    assert "t[0]@0" in retention_margin(batch_pipeline([0], set(), 0)).message
 
 
 def test_before_anything_was_cut_nothing_is_lost() -> None:
@@ -308,4 +314,4 @@ def test_before_anything_was_cut_nothing_is_lost() -> None:
 )
 def test_whose_deletes_count(key: PrimaryKey | None, says: str) -> None:
     """Those of a table with a primary key, unless versions decide and nothing is deleted."""
-    assert says in retention_margin(batch_pipeline([1, 2], {0, 1}, 15, key)).what
+    assert says in retention_margin(batch_pipeline([1, 2], {0, 1}, 15, key)).message

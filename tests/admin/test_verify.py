@@ -17,10 +17,10 @@ from tests.model.test_receipt import receipt as receipt_of
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify import (
     Verified,
+    check_tiling,
     compare_receipts,
     compare_rows,
-    tiles,
-    uncovered,
+    find_uncovered,
 )
 from windrow.ingest.admin.verify_ledger import LedgerEntries, compare_ledger
 from windrow.ingest.admin.verify_topics import compare_topic
@@ -44,7 +44,7 @@ def scene(tmp_path: Path) -> Scene:
 
 def wrong_findings(verified: Verified) -> list[tuple[str, str | None, str]]:
     """(about, window, what) of everything that is not mere information."""
-    return [(f.about, f.window, f.what) for f in verified.findings if f.level != "info"]
+    return [(f.about, f.window, f.message) for f in verified.findings if f.level != "info"]
 
 
 def test_healthy(scene: Scene) -> None:
@@ -87,7 +87,7 @@ def test_no_table(tmp_path: Path) -> None:
 def test_gap_is_information(tmp_path: Path) -> None:
     """Windows that were not run are listed, and are not wrong."""
     verified = Scene.of(tmp_path, [0, 3]).verify()
-    assert [(f.level, f.about, f.what) for f in verified.findings] == [
+    assert [(f.level, f.about, f.message) for f in verified.findings] == [
         ("info", "windows", "not committed: 2026-01-02T01:00:00Z / 2026-01-02T03:00:00Z")
     ]
     assert verified.exit_code == 0
@@ -97,10 +97,10 @@ def test_a_gap_beside_an_unreadable_receipt_is_a_gap(tmp_path: Path) -> None:
     """Only the gap that the unreadable window fills is none."""
     scene = Scene.of(tmp_path, [0, 2, 4])
     receipts = sorted((c.receipt for c in scene.sink.receipts()), key=lambda r: r.window)
-    assert [f.what for f in tiles(receipts, {window(1).key})] == [
+    assert [f.message for f in check_tiling(receipts, {window(1).key})] == [
         f"not committed: {window(3).key} / {window(4).key}"
     ]
-    assert len(tiles(receipts)) == 2
+    assert len(check_tiling(receipts)) == 2
 
 
 def test_lost_rows(scene: Scene) -> None:
@@ -168,10 +168,10 @@ def test_lost_data_files(scene: Scene, damage: Callable[[Path], None]) -> None:
         ("wrong", "table", window(n).key) for n in (0, 2)
     ]
     assert all(
-        file.name in f.what
+        file.name in f.message
         for file, f in zip((files[0], files[-1]), verified.findings, strict=True)
     )
-    assert all("windrow replay SPEC" in f.do for f in verified.findings)
+    assert all("windrow replay SPEC" in f.advice for f in verified.findings)
     assert verified.exit_code == 1
     for n in (0, 2):
         scene.commit(n, generation=1)
@@ -240,7 +240,7 @@ def test_unreadable_receipts(scene: Scene, damage: Callable[[Path], None]) -> No
         ("wrong", about, window(n).key)
         for n, about in ((0, "receipts"), (1, "receipts"), (2, "table"))
     ]
-    assert all("windrow verify SPEC --restore-receipts" in f.do for f in verified.findings[:2])
+    assert all("windrow verify SPEC --restore-receipts" in f.advice for f in verified.findings[:2])
     assert (verified.windows, verified.exit_code) == (1, 1)
 
 
@@ -268,7 +268,7 @@ def test_a_table_that_is_gone(scene: Scene) -> None:
     Path(scene.sink.uri).rename(scene.folder / "unmounted")
     (finding,) = scene.verify().findings
     assert (finding.level, finding.about) == ("wrong", "table")
-    assert "the ledger knows 3 committed windows of it" in finding.what
+    assert "the ledger knows 3 committed windows of it" in finding.message
 
 
 def test_a_ledger_of_another_table(scene: Scene) -> None:
@@ -312,7 +312,7 @@ def test_a_window_run_again_after_its_table_was_lost(scene: Scene) -> None:
         scene.sink.commit_dead(planned, "again", staged)
         scene.sink.commit(new_receipt, staged)
         scene.ledger.record(new_receipt)
-    assert [(f.window, "--rebuild-ledger" in f.do) for f in scene.verify().findings] == [
+    assert [(f.window, "--rebuild-ledger" in f.advice) for f in scene.verify().findings] == [
         (window(0).key, True)
     ]
     rebuild("orders", scene.sink, scene.ledger)
@@ -332,7 +332,7 @@ def test_lost_ledger(scene: Scene) -> None:
     scene.lose_ledger()
     verified = scene.verify()
     assert {f.about for f in verified.findings} == {"ledger"}
-    assert all("--rebuild-ledger" in f.do for f in verified.findings)
+    assert all("--rebuild-ledger" in f.advice for f in verified.findings)
     assert verified.exit_code == 1
 
 
@@ -348,7 +348,7 @@ def test_another_ledger(scene: Scene) -> None:
     """A ledger that holds the windows under an identity of its own is told."""
     with scene.ledger.writing(ITSELF) as entries:
         entries.put(IDENTITY, ONLY, "another")
-    assert {f.what.rpartition(" ")[2] for f in scene.verify().findings} == {"another"}
+    assert {f.message.rpartition(" ")[2] for f in scene.verify().findings} == {"another"}
 
 
 def test_ledger_that_knows_more(scene: Scene) -> None:
@@ -389,7 +389,7 @@ def test_other_boundary(scene: Scene) -> None:
         ),
         committed_receipt.ledger,
     )
-    assert [f.what for f in findings] == [
+    assert [f.message for f in findings] == [
         "the boundary at its end differs in the ledger: shop.orders[0] at 11 and 10"
     ]
 
@@ -436,7 +436,7 @@ def test_expired_is_information(scene: Scene) -> None:
     """
     scene.broker.start = 15
     verified = scene.verify()
-    assert [f.what for f in verified.findings] == [
+    assert [f.message for f in verified.findings] == [
         "2 of 3 windows can't be replayed: the topic doesn't hold their start any more"
     ]
     assert verified.exit_code == 0
@@ -474,9 +474,9 @@ def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
             "shop.orders[0]: rows of 8 messages in the table, of 9 in the receipt",
         ),
     ):
-        assert [f.what for f in compare_rows(several, [rows_held, other_rows])] == [says]
+        assert [f.message for f in compare_rows(several, [rows_held, other_rows])] == [says]
     assert [
-        f.what
+        f.message
         for f in compare_rows(committed_receipt, [RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), other_rows])
     ] == ["shop.orders[0]: 1 row with the offset of another row"]
 
@@ -522,7 +522,7 @@ def test_filtered_messages_add_up(scene: Scene) -> None:
     lying = msgspec.structs.replace(
         committed_receipt, counts=msgspec.structs.replace(committed_receipt.counts, filtered=1)
     )
-    assert [f.what for f in compare_receipts([lying])] == [
+    assert [f.message for f in compare_receipts([lying])] == [
         "20 messages read, but 18 valid + 2 dead + 0 dropped + 1 filtered"
     ]
 
@@ -533,7 +533,7 @@ def test_a_row_at_the_very_end_of_the_range(scene: Scene) -> None:
     inside, beyond = RowsHeld(TOPIC.topic, 0, 9, 9, 0, 9), RowsHeld(TOPIC.topic, 0, 9, 9, 1, 10)
     other_rows = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
     assert compare_rows(committed_receipt, [inside, other_rows]) == []
-    assert [f.what for f in compare_rows(committed_receipt, [beyond, other_rows])] == [
+    assert [f.message for f in compare_rows(committed_receipt, [beyond, other_rows])] == [
         "shop.orders[0]: offsets 1 to 10 lie outside the receipt's range"
     ]
 
@@ -555,7 +555,9 @@ def test_overlap_and_tiling(scene: Scene) -> None:
     assert "offset 9 of partition 0 of topic topic-id-1 is in two windows" in str(
         compare_receipts([first, moved])
     )
-    assert "is not the start of the next: shop.orders[0] at 10 and 9" in str(tiles([first, moved]))
+    assert "is not the start of the next: shop.orders[0] at 10 and 9" in str(
+        check_tiling([first, moved])
+    )
 
 
 def test_receipt_that_does_not_add_up(scene: Scene) -> None:
@@ -566,7 +568,7 @@ def test_receipt_that_does_not_add_up(scene: Scene) -> None:
         counts=msgspec.structs.replace(committed_receipt.counts, read=19),
         splits=(),
     )
-    assert [f.what for f in compare_receipts([lying])] == [
+    assert [f.message for f in compare_receipts([lying])] == [
         "19 messages read, but 18 valid + 2 dead + 0 dropped",
         "19 read + 0 invisible + 0 skipped are not the 20 offsets of the plan",
         "its splits are not those of its plan",
@@ -579,7 +581,8 @@ def test_rows_of_an_unplanned_partition(scene: Scene) -> None:
     good = [RowsHeld(TOPIC.topic, p, 9, 9, 0, 9) for p in (0, 1)]
     assert compare_rows(committed_receipt, good) == []
     assert [
-        f.what for f in compare_rows(committed_receipt, [*good, RowsHeld("other", 0, 1, 1, 5, 5)])
+        f.message
+        for f in compare_rows(committed_receipt, [*good, RowsHeld("other", 0, 1, 1, 5, 5)])
     ] == ["other[0]: 1 row in the table, 0 in the receipt"]
 
 
@@ -590,7 +593,7 @@ def test_a_replaced_topic_is_a_seam(scene: Scene) -> None:
     scene.commit_plan(plan_of(scene.sink, window(3), (0, 10), [ANEW]))
     scene.broker.topic_id = ANEW.topic_id
     verified = scene.verify()
-    assert [(f.level, f.about, f.what) for f in verified.findings] == [
+    assert [(f.level, f.about, f.message) for f in verified.findings] == [
         ("info", "windows", "the source was replaced at 2026-01-02T03:00:00Z (rebase)"),
         (
             "info",
@@ -605,7 +608,7 @@ def test_a_rebase_without_a_window_yet(scene: Scene) -> None:
     scene.broker.topic_id = ANEW.topic_id
     assert scene.verify().exit_code == 1
     scene.ledger.rebase("orders", plan_of(scene.sink, window(3), (0, 10), [ANEW]).start)
-    assert [f.what for f in scene.verify().findings] == [
+    assert [f.message for f in scene.verify().findings] == [
         "3 of 3 windows can't be replayed: their source was replaced, or is gone and not read"
     ]
 
@@ -642,10 +645,10 @@ def test_batches_come_one_after_the_other(tmp_path: Path) -> None:
     scene = Scene.of(tmp_path, [0, 1, 2], grid="batch")
     assert scene.verify().findings == ()
     receipts = sorted((c.receipt for c in scene.sink.receipts()), key=lambda r: r.window)
-    assert [(f.level, f.what) for f in tiles(receipts[1:])] == [
+    assert [(f.level, f.message) for f in check_tiling(receipts[1:])] == [
         ("wrong", "not committed: batch-000000000 / batch-000000001")
     ]
-    assert [(f.level, f.what) for f in tiles(receipts[::2])] == [
+    assert [(f.level, f.message) for f in check_tiling(receipts[::2])] == [
         ("wrong", "not committed: batch-000000001 / batch-000000002")
     ]
 
@@ -665,7 +668,7 @@ def test_partial_windows_are_told(scene: Scene) -> None:
         counts=Counts.total(splits),
         partial=("4 offsets were gone",),
     )
-    assert [(f.level, f.what, f.window) for f in compare_receipts([partial_receipt])] == [
+    assert [(f.level, f.message, f.window) for f in compare_receipts([partial_receipt])] == [
         ("info", "the window is partial: 4 offsets were gone", committed_receipt.window.key)
     ]
 
@@ -677,14 +680,16 @@ def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
     planned = plan(scene.sink, 1)
     first, *rest = planned.splits
     halves = (msgspec.structs.replace(first, stop=13), msgspec.structs.replace(first, start=13))
-    assert uncovered(msgspec.structs.replace(planned, splits=(*halves, *rest))) == []
+    assert find_uncovered(msgspec.structs.replace(planned, splits=(*halves, *rest))) == []
     torn_apart = "the splits of shop.orders[0] are not the offsets 10 to 20 between its boundaries"
-    assert uncovered(msgspec.structs.replace(planned, splits=(*halves[:1], *rest))) == [torn_apart]
-    assert uncovered(msgspec.structs.replace(planned, splits=(first, *halves, *rest))) == [
+    assert find_uncovered(msgspec.structs.replace(planned, splits=(*halves[:1], *rest))) == [
+        torn_apart
+    ]
+    assert find_uncovered(msgspec.structs.replace(planned, splits=(first, *halves, *rest))) == [
         torn_apart
     ]
     strange = msgspec.structs.replace(first, topic="other")
-    assert uncovered(msgspec.structs.replace(planned, splits=(*planned.splits, strange))) == [
+    assert find_uncovered(msgspec.structs.replace(planned, splits=(*planned.splits, strange))) == [
         "other[0] is read, and is missing in its boundary"
     ]
     new = Mark(OTHER.topic, 0, 30, "settled")
@@ -697,7 +702,7 @@ def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
     )
     begun = msgspec.structs.replace(first, topic=OTHER.topic, start=25, stop=30)
     assert (
-        uncovered(msgspec.structs.replace(planned, stop=stop, splits=(*planned.splits, begun)))
+        find_uncovered(msgspec.structs.replace(planned, stop=stop, splits=(*planned.splits, begun)))
         == []
     )
 
@@ -711,12 +716,12 @@ def test_a_topic_that_is_gone(scene: Scene) -> None:
     last = plan_of(scene.sink, window(3), (30, 30))
     ends = [
         msgspec.structs.replace(
-            b, marks=tuple(msgspec.structs.replace(m, how="removed") for m in b.marks)
+            b, marks=tuple(msgspec.structs.replace(m, origin="removed") for m in b.marks)
         )
         for b in (last.start, last.stop)
     ]
     scene.commit_plan(msgspec.structs.replace(last, start=ends[0], stop=ends[1]))
-    assert [(f.level, f.what) for f in scene.verify().findings] == [
+    assert [(f.level, f.message) for f in scene.verify().findings] == [
         (
             "info",
             "3 of 4 windows can't be replayed: their source was replaced, or is gone and not read",
@@ -737,7 +742,7 @@ def test_several_topics_are_asked_about(scene: Scene) -> None:
     )
     topics = scene.broker.topics([TOPIC.topic, OTHER.topic])
     findings = compare_topic([older], both, "cluster", topics, {})
-    assert [(f.level, f.what) for f in findings] == [("wrong", "topic shop.returns was deleted")]
+    assert [(f.level, f.message) for f in findings] == [("wrong", "topic shop.returns was deleted")]
 
 
 def test_a_log_that_ends_below_the_newest_boundary(scene: Scene) -> None:
@@ -752,10 +757,11 @@ def test_a_log_that_ends_below_the_newest_boundary(scene: Scene) -> None:
     (finding,) = scene.verify(sleep=waited.append).findings
     assert (finding.level, finding.about, len(waited)) == ("wrong", "topic", 2)
     assert (
-        finding.what == f"{tp}: the log ends at offset 29 now, below 30, which it had reached when"
+        finding.message
+        == f"{tp}: the log ends at offset 29 now, below 30, which it had reached when"
         " 2026-01-02T03:00:00Z was frozen"
     )
-    assert "source.on_loss: skip" in finding.do
+    assert "source.on_loss: skip" in finding.advice
     scene.broker.topic_id = "another"
     assert "ends at" not in str(wrong_findings(scene.verify()))
     scene.broker.topic_id, scene.broker.cluster = TOPIC.topic_id, "another"
@@ -808,5 +814,5 @@ def test_a_copy_that_is_not_the_tables(copy: object, level: str, expected_messag
     and is not in the table any more.
     """
     findings = compare_ledger(MADE, LedgerEntries(PLAN.start, PLAN.stop, PLAN, copy), MADE.ledger)  # type: ignore[arg-type]
-    assert [(f.level, f.what) for f in findings] == [(level, expected_message)]
+    assert [(f.level, f.message) for f in findings] == [(level, expected_message)]
     assert compare_ledger(MADE, LedgerEntries(PLAN.start, PLAN.stop, PLAN, MADE), MADE.ledger) == []

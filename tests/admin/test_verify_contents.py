@@ -35,15 +35,15 @@ def scene(tmp_path: Path) -> Scene:
 
 def finding_rows(verified: Verified) -> list[tuple[str, str | None, str]]:
     """(level, window, what) of everything that was found."""
-    return [(f.level, f.window, f.what) for f in verified.findings]
+    return [(f.level, f.window, f.message) for f in verified.findings]
 
 
 def assert_only_finding(verified: Verified, start: str) -> None:
     """One thing is wrong, with window 1; its sentence begins so, and the way out is named."""
     (finding,) = verified.findings
     assert (finding.level, finding.about, finding.window) == ("wrong", "table", window(1).key)
-    assert finding.what.startswith(start), finding.what
-    assert f"windrow replay SPEC --window {window(1).key}" in finding.do
+    assert finding.message.startswith(start), finding.message
+    assert f"windrow replay SPEC --window {window(1).key}" in finding.advice
     assert verified.exit_code == 1
 
 
@@ -149,8 +149,8 @@ def test_a_flipped_byte_in_a_page(scene: Scene) -> None:
     _flip_byte(file, pq.read_metadata(file).row_group(0).column(0).data_page_offset + 40)
     (finding,) = [f for f in scene.verify(deep=True).findings if f.level == "wrong"]
     assert finding.window == window(1).key
-    assert file.name in finding.what
-    assert "is damaged" in finding.what
+    assert file.name in finding.message
+    assert "is damaged" in finding.message
 
 
 def test_a_file_that_is_gone(scene: Scene) -> None:
@@ -160,7 +160,9 @@ def test_a_file_that_is_gone(scene: Scene) -> None:
     )
     deleted_file.unlink()
     change(scene, "amount", "amount + 1")
-    problems = [(f.window, f.what) for f in scene.verify(deep=True).findings if f.level == "wrong"]
+    problems = [
+        (f.window, f.message) for f in scene.verify(deep=True).findings if f.level == "wrong"
+    ]
     assert {key for key, _ in problems} == {window(0).key, window(1).key}
     messages = [message for key, message in problems if key == window(0).key]
     assert all(deleted_file.name in message for message in messages)
@@ -172,7 +174,7 @@ def test_lost_and_foreign_rows(scene: Scene) -> None:
     of their window has.
     """
     change(scene, "_offset", "99", " AND _offset = 14")
-    whats = [f.what for f in scene.verify(deep=True).findings]
+    whats = [f.message for f in scene.verify(deep=True).findings]
     assert f"{FIRST_SPLIT}: 8 rows read back, 9 committed" in whats
     assert "1 row in none of its splits" in whats
 
@@ -227,7 +229,7 @@ def test_no_table(tmp_path: Path) -> None:
 def test_a_table_without_its_dead_letters(scene: Scene) -> None:
     """Their table is gone: told for each split of each window."""
     shutil.rmtree(f"{scene.sink.uri}_dead")
-    whats = [f.what for f in scene.verify(deep=True).findings]
+    whats = [f.message for f in scene.verify(deep=True).findings]
     assert f"{FIRST_SPLIT}: 0 dead letters read back, 1 committed" in whats
 
 

@@ -40,7 +40,7 @@ def table(tmp_path: Path) -> Keyed:
 
 def receipts(table: Keyed) -> list[Receipt]:
     """Those of the table."""
-    return [committed.receipt for committed in table.made().receipts()]
+    return [committed.receipt for committed in table.make_sink().receipts()]
 
 
 def test_a_table_is_the_sum_of_its_receipts(table: Keyed) -> None:
@@ -84,7 +84,7 @@ def test_what_else_writes_is_found(
     else:
         written.update(damage, predicate="shop = 'a'")
     findings = table.findings()
-    assert [f.what.startswith(text) for f, text in zip(findings, messages, strict=True)] == [
+    assert [f.message.startswith(text) for f, text in zip(findings, messages, strict=True)] == [
         True
     ] * len(messages)
     assert {f.level for f in findings} == {"wrong"}
@@ -97,7 +97,7 @@ def test_compaction_changes_nothing(table: Keyed) -> None:
     written.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     assert table.findings() == []
     table.commit({**LOG, 2: LOG[1]}, 2)
-    assert not table.wrong()
+    assert not table.find_mistakes()
 
 
 def test_a_receipt_that_does_not_say_is_told(table: Keyed) -> None:
@@ -106,8 +106,8 @@ def test_a_receipt_that_does_not_say_is_told(table: Keyed) -> None:
     """
     silent = [msgspec.structs.replace(r, merged=None) for r in receipts(table)]
     (finding,) = differences(silent, ReadBack(2))
-    assert "the receipt doesn't say what the window did" in finding.what
+    assert "the receipt doesn't say what the window did" in finding.message
     audit = table.sink.audit()
     assert audit.keyed is not None
-    assert compare_merged(receipts(table)[:1], audit, audit.keyed, deep=True, whole=False) == []
-    assert compare_merged(receipts(table)[:1], audit, audit.keyed, deep=False, whole=True) == []
+    assert compare_merged(receipts(table)[:1], audit, audit.keyed, deep=True, complete=False) == []
+    assert compare_merged(receipts(table)[:1], audit, audit.keyed, deep=False, complete=True) == []

@@ -77,7 +77,7 @@ class FakeTopic:
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
         return {tp: OffsetAndEpoch(end, None) for tp, end in self.ends(tps).items()}
 
-    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
         del marks
         return []
 

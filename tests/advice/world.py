@@ -156,7 +156,7 @@ class World:
         checks = self.stage.json("doctor", spec)["checks"]
         assert {c["level"] for c in checks if c["name"] in {"state", "sink", "windows"}} == {"ok"}
         counts = [c["receipt"]["counts"] for c in self.stage.json("show", spec)["windows"]]
-        ends = self.stage.broker.at("read_committed").stable_ends(TPS)
+        ends = self.stage.broker.with_isolation("read_committed").stable_ends(TPS)
         assert sum(c["read"] for c in counts) == sum(end.offset for end in ends.values())
 
 

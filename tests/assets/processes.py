@@ -13,7 +13,7 @@ from pathlib import Path
 import dagster as dg
 
 from tests.assets.world import LocalTasks
-from tests.integration.harness import Place, hour, millis
+from tests.integration.harness import PipelineSetup, hour, millis
 from tests.kafka.produce import Put, create_topic, produce
 from tests.warm import SERVER
 from windrow.assets.dagster_internals import range_tags
@@ -25,7 +25,7 @@ _NOTHING: Mapping[str, str] = {}
 
 
 def dagster_run(
-    setup: Place,
+    setup: PipelineSetup,
     home: Path,
     first: int,
     last: int,
@@ -46,7 +46,7 @@ def dagster_run(
 
 
 def _run(
-    setup: Place,
+    setup: PipelineSetup,
     home: Path,
     first: int,
     last: int,
@@ -68,7 +68,7 @@ def _run(
         raise SystemExit(1)
 
 
-def receipts_shown(setup: Place, home: Path, n: int) -> list[tuple[str, bool]]:
+def receipts_shown(setup: PipelineSetup, home: Path, n: int) -> list[tuple[str, bool]]:
     """What Dagster shows of the n-th hour: of each materialization the attempt in its
     receipt, and whether it was recovered.
     """

@@ -32,7 +32,7 @@ from windrow.ingest.model.receipt import SplitCounts, Staged
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.sinks.kinds import KINDS
-from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.values import messages_with
 from windrow.ingest.testing.contracts.windows import plan_of, receipt, window
 from windrow.ingest.transform.validate import Validate
 
@@ -205,7 +205,7 @@ def test_the_table_of_customers_is_their_fold(
     spec = load_spec(CUSTOMERS)
     assert spec.sink.key is not None
     decoded_batch = make_decoder(spec.decode, spec.folder, spec.sink.key.deletes).open()(
-        valued([m.value for m in customer_changes])
+        messages_with([m.value for m in customer_changes])
     )
     assert (len(decoded_batch.dead_index), decoded_batch.dropped) == (
         0,

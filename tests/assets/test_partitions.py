@@ -26,7 +26,7 @@ from windrow.assets.partitions import (
 )
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows
-from windrow.ingest.model.grid import after, is_closed, window_at
+from windrow.ingest.model.grid import is_closed, label_after, window_at
 from windrow.ingest.runner.due import LEAST, SPAN, closed_windows
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -48,7 +48,7 @@ NOWS = st.integers(-86_400, 9 * 86_400).map(lambda s: START + timedelta(seconds=
 
 def first(grid: str) -> datetime:
     """The grid's first label of the test's time."""
-    return after(grid, START - timedelta(minutes=1))
+    return label_after(grid, START - timedelta(minutes=1))
 
 
 def window(grid: str = "hourly", delay: timedelta = timedelta(minutes=5)) -> TimeWindows:
@@ -80,7 +80,7 @@ def starts_of(grid: str, count: int) -> list[datetime]:
     """The first labels of the pipeline."""
     starts = [first(grid)]
     while len(starts) < count:
-        starts.append(after(grid, starts[-1]))
+        starts.append(label_after(grid, starts[-1]))
     return starts
 
 
@@ -131,7 +131,7 @@ def test_closed_windows_are_the_newest_closed_ones(
     closed_keys, recent_count, start = [], 0, first(grid)
     while is_closed(window_at("p", grid, start), delay, now):
         closed_keys.append(key_of(window(grid), start))
-        start = after(grid, start)
+        start = label_after(grid, start)
         recent_count += start > now - delay - SPAN
     assert keys_of_closed(grid, delay, now) == closed_keys[-max(LEAST, recent_count) :]
 

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from tests.assets.world import LocalTasks
-from tests.integration.format_cases import CASES, rows, somebody
+from tests.integration.format_cases import CASES, make_user, rows
 from tests.registry.server import RegistryServer
 from windrow.assets.dagster_internals import range_tags
 from windrow.assets.factory import kafka_table
@@ -32,7 +32,7 @@ def test_from_a_topic_to_a_table(
     message that it comes from.
     """
     case = CASES[name]
-    somebody(case, kafka, tmp_path, schema_registry)
+    make_user(case, kafka, tmp_path, schema_registry)
     monkeypatch.setenv("BROKER", kafka)
     spec = load_spec(tmp_path / "things.yaml")
     job = kafka_table(spec, {SPARK_KEY: LocalTasks()}).resolve_job_def(job_name(spec))

@@ -9,10 +9,10 @@ import pytest
 
 from tests.assets.processes import dagster_run, five_hours, make_dagsters_tables, receipts_shown
 from tests.integration.harness import (
-    Place,
+    PipelineSetup,
+    read_visible,
+    table_version,
     verdict,
-    version,
-    visible,
     wait_until_stopped,
     wake_to_the_end,
 )
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture
-def setup(kafka: str, tmp_path: Path) -> Place:
+def setup(kafka: str, tmp_path: Path) -> PipelineSetup:
     """Five hours of messages; Dagster's home is in the same folder."""
     make_dagsters_tables(tmp_path)
-    return Place(kafka, five_hours(kafka), tmp_path)
+    return PipelineSetup(kafka, five_hours(kafka), tmp_path)
 
 
-def test_two_dagster_runs_of_one_window(setup: Place) -> None:
+def test_two_dagster_runs_of_one_window(setup: PipelineSetup) -> None:
     """1 Both stop right before their commit. 2 Both wake.
 
     Both runs succeed, one commits, the other shows the same receipt as recovered.
@@ -42,7 +42,7 @@ def test_two_dagster_runs_of_one_window(setup: Place) -> None:
 
 
 @pytest.mark.long
-def test_a_killed_range_leaves_its_finished_windows_green(setup: Place) -> None:
+def test_a_killed_range_leaves_its_finished_windows_green(setup: PipelineSetup) -> None:
     """Killed right after its second window's commit; the rerun of the whole range shows
     that one as recovered and writes the rest.
     """
@@ -53,11 +53,11 @@ def test_a_killed_range_leaves_its_finished_windows_green(setup: Place) -> None:
     assert killed.exitcode == -signal.SIGKILL
     assert receipts_shown(setup, setup.folder, 1)[0][1], "the first window was there before"
     assert receipts_shown(setup, setup.folder, 2) == [], "its commit is in, its report is not"
-    version_before = version(setup)
+    version_before = table_version(setup)
     rerun = dagster_run(setup, setup.folder, 1, 5)
     rerun.join(240)
     assert rerun.exitcode == 0
-    assert version(setup) == version_before + 3
+    assert table_version(setup) == version_before + 3
     assert [receipts_shown(setup, setup.folder, n)[0][1] for n in range(1, 6)] == [
         True,
         True,
@@ -65,5 +65,5 @@ def test_a_killed_range_leaves_its_finished_windows_green(setup: Place) -> None:
         False,
         False,
     ]
-    report = verdict(setup, visible(setup.bootstrap, setup.topic))
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report

@@ -15,7 +15,7 @@ import dagster as dg
 import pytest
 
 from tests.assets.world import LocalTasks, ranges
-from tests.integration.harness import HERE, Place, millis, verdict, visible
+from tests.integration.harness import HERE, PipelineSetup, millis, read_visible, verdict
 from tests.kafka.produce import (
     OpenTransaction,
     Put,
@@ -50,7 +50,7 @@ def fill_topic(kafka: str, name: str | None = None) -> str:
 
 
 def run_of(
-    setup: Place,
+    setup: PipelineSetup,
     instance: dg.DagsterInstance,
     *stretch: str,
     sleep: Callable[[float], None] = time.sleep,
@@ -67,7 +67,7 @@ def run_of(
 
 
 def execute(
-    setup: Place,
+    setup: PipelineSetup,
     instance: dg.DagsterInstance,
     *stretch: str,
     sleep: Callable[[float], None] = time.sleep,
@@ -88,14 +88,14 @@ def test_a_cron_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -
     """
     topic = fill_topic(kafka)
     window = {"grid": "*/20 * * * *", "start": "2026-01-05T01:00:00Z", "delay": "1m"}
-    setup = Place(kafka, topic, tmp_path, {"window": window})
+    setup = PipelineSetup(kafka, topic, tmp_path, {"window": window})
     shown = execute(setup, instance, "2026-01-05-01:00", "2026-01-05-03:40")
     assert len({m["window"] for m in shown}) == 9
     assert instance.get_materialized_partitions(dg.AssetKey(["things"])) >= {
         "2026-01-05-01:20",
         "2026-01-05-03:40",
     }
-    report = verdict(setup, visible(kafka, topic))
+    report = verdict(setup, read_visible(kafka, topic))
     assert report.ok, report
 
 
@@ -109,11 +109,11 @@ def test_micro_batches(kafka: str, tmp_path: Path, instance: dg.DagsterInstance)
     assert [m["batch"] for m in shown] == [0, 1, 2]
     assert sum(m["messages_read"] for m in shown[:3]) == 300
     assert len(execute(setup, instance)) == len(shown)
-    report = verdict(setup, visible(kafka, topic))
+    report = verdict(setup, read_visible(kafka, topic))
     assert report.ok, report
 
 
-class Batched(Place):
+class Batched(PipelineSetup):
     """A setup whose pipeline has micro-batches of at most 120 messages."""
 
     def spec(self) -> PipelineSpec:
@@ -124,7 +124,7 @@ class Batched(Place):
                 "source": {
                     "bootstrap_servers": self.bootstrap,
                     "topic": self.topic,
-                    **self.over.get("source", {}),
+                    **self.overrides.get("source", {}),
                 },
                 "window": {"grid": "batch", "max_records": 120},
                 "decode": {"schema": "things.py:Thing"},
@@ -142,11 +142,12 @@ def test_a_pattern_over_two_topics(
     prefix = f"p{uuid.uuid4().hex[:8]}"
     topics = [fill_topic(kafka, f"{prefix}.{n}") for n in ("one", "two")]
     source = {"topic": None, "topic_pattern": rf"{prefix}\..*"}
-    setup = Place(kafka, topics[0], tmp_path, {"source": source})
+    setup = PipelineSetup(kafka, topics[0], tmp_path, {"source": source})
     shown = execute(setup, instance, "2026-01-05-01:00", "2026-01-05-03:00")
     assert {topic for m in shown for topic in ranges(m["offsets"])} == set(topics)
     report = verdict(
-        setup, {tp: offsets for topic in topics for tp, offsets in visible(kafka, topic).items()}
+        setup,
+        {tp: offsets for topic in topics for tp, offsets in read_visible(kafka, topic).items()},
     )
     assert report.ok, report
 
@@ -172,10 +173,10 @@ def test_where_a_pipeline_begins(
     topic, (start, begins) = fill_topic(kafka), STARTS[name]
     if name == "committed":
         start = {"committed": f"group-of-{topic}"}
-        Place(kafka, topic, tmp_path).pipeline().broker.alter_offsets(
+        PipelineSetup(kafka, topic, tmp_path).pipeline().broker.alter_offsets(
             f"group-of-{topic}", dict(zip(tps(topic), begins, strict=True))
         )
-    kinds = {"hourly": Place, "batches": Batched}
+    kinds = {"hourly": PipelineSetup, "batches": Batched}
     setup = kinds[kind](kafka, topic, tmp_path, {"source": {"start": start}, "window": FROM_TWO})
     hours = [("2026-01-05-02:00",) * 2, ("2026-01-05-03:00",) * 2] if kind == "hourly" else [(), ()]
     first = execute(setup, instance, *hours[0])
@@ -187,7 +188,7 @@ def test_where_a_pipeline_begins(
     assert sum({m["window"]: m["messages_read"] for m in shown}.values()) == 320 - sum(begins)
     expected = {
         tp: {o: message for o, message in message_by_offset.items() if o >= begins[tp.partition]}
-        for tp, message_by_offset in visible(kafka, topic).items()
+        for tp, message_by_offset in read_visible(kafka, topic).items()
     }
     report = verdict(setup, expected)
     assert report.ok, report
@@ -200,7 +201,7 @@ def tps(topic: str) -> list[TopicPartition]:
 def test_a_daily_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """A day is one partition, named by its date."""
     topic = fill_topic(kafka)
-    setup = Place(kafka, topic, tmp_path, {"window": {"grid": "daily"}})
+    setup = PipelineSetup(kafka, topic, tmp_path, {"window": {"grid": "daily"}})
     [day, empty] = execute(setup, instance, "2026-01-05", "2026-01-06")[:2]
     assert (day["messages_read"], empty["messages_read"]) == (300, 0)
     assert instance.get_materialized_partitions(dg.AssetKey(["things"])) == {
@@ -216,8 +217,8 @@ def test_read_uncommitted(kafka: str, tmp_path: Path, instance: dg.DagsterInstan
     window = {"grid": "daily"}
     for folder in ("strict", "loose"):
         (tmp_path / folder).mkdir()
-    strict = Place(kafka, topic, tmp_path / "strict", {"window": window})
-    loose = Place(
+    strict = PipelineSetup(kafka, topic, tmp_path / "strict", {"window": window})
+    loose = PipelineSetup(
         kafka,
         topic,
         tmp_path / "loose",
@@ -237,7 +238,7 @@ def test_loss_that_is_skipped_warns(
     warns and fails nothing.
     """
     topic = fill_topic(kafka)
-    setup = Place(kafka, topic, tmp_path, {"source": {"on_loss": "skip"}})
+    setup = PipelineSetup(kafka, topic, tmp_path, {"source": {"on_loss": "skip"}})
     execute(setup, instance, "2026-01-05-00:00", "2026-01-05-00:00")
     delete_records(kafka, topic, 0, 30)
     result = run_of(setup, instance, "2026-01-05-01:00", "2026-01-05-01:00")
@@ -265,7 +266,7 @@ def test_an_open_transaction_is_waited_for(
         waits.append(seconds)
         opened.commit()
 
-    setup = Place(kafka, topic, tmp_path, {"window": {"max_wait": "3650d"}})
+    setup = PipelineSetup(kafka, topic, tmp_path, {"window": {"max_wait": "3650d"}})
     shown = execute(setup, instance, "2026-01-05-03:00", "2026-01-05-03:00", sleep=commit_instead)
     assert len(waits) == 1
     assert shown[-1]["messages_read"] == 105
@@ -281,7 +282,7 @@ def test_an_open_transaction_is_not_waited_for_longer(
     topic = fill_topic(kafka)
     opened = OpenTransaction(kafka, topic)
     opened.send([Put(VALUE, millis(3, 59)) for _ in range(5)])
-    setup = Place(kafka, topic, tmp_path)
+    setup = PipelineSetup(kafka, topic, tmp_path)
     [window] = execute(setup, instance, "2026-01-05-03:00", "2026-01-05-03:00")
     opened.commit()
     shown = execute(setup, instance, "2026-01-05-04:00", "2026-01-05-04:00")

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from tests.assets.world import LocalTasks
-from tests.integration.customers import LEFT, customers, somebody
+from tests.integration.customers import LEFT, customers, make_user
 from windrow.assets.dagster_internals import range_tags
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
@@ -23,7 +23,7 @@ def test_the_last_word_on_each_customer(
     """A range, and before it a newer hour, make the table that the command makes; each
     event says what its window did to the table.
     """
-    somebody(kafka, tmp_path, "mode: upsert")
+    make_user(kafka, tmp_path, "mode: upsert")
     monkeypatch.setenv("BROKER", kafka)
     spec = load_spec(tmp_path / "things.yaml")
     job = kafka_table(spec, {SPARK_KEY: LocalTasks()}).resolve_job_def(job_name(spec))

@@ -279,8 +279,8 @@ def test_a_run_keeps_and_writes_where_its_resources_are(world: World, tmp_path: 
         sink_key(world.spec): table,
     }
     assert run_of(world, standing_on(world.defs, own_resources), world.key(0)).success
-    assert [r.counts.read for r in open_ledger(elsewhere).recorded("things", 9)] == [60]
-    assert open_ledger(world.spec.state_url()).recorded("things", 9) == []
+    assert [r.counts.read for r in open_ledger(elsewhere).recorded_receipts("things", 9)] == [60]
+    assert open_ledger(world.spec.state_url()).recorded_receipts("things", 9) == []
     assert [c.receipt.counts.valid for c in table.instead.receipts()] == [60]
     assert list(world.sink.receipts()) == []
 
@@ -363,7 +363,7 @@ def test_a_resource_that_nothing_asks_for_is_refused(world: World) -> None:
     """A key that is typed wrongly would leave the real cluster in place."""
     with pytest.raises(SpecError, match="No definition requires a resource thing_kafka") as caught:
         kafka_table(world.spec, {"thing_kafka": MemorySource(world)})
-    assert "spark, things_kafka, things_ledger, things_sink" in caught.value.do
+    assert "spark, things_kafka, things_ledger, things_sink" in caught.value.advice
 
 
 def test_a_resource_of_another_kind_is_refused(world: World) -> None:
@@ -555,7 +555,9 @@ def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> No
         SpecError, match="read from a cluster called prod, which is another"
     ) as caught:
         refuse_two_clusters([specs[0], changed])
-    assert all(str(tmp_path / name / "defs.yaml") in caught.value.what for name in ("one", "two"))
+    assert all(
+        str(tmp_path / name / "defs.yaml") in caught.value.message for name in ("one", "two")
+    )
 
 
 @pytest.mark.parametrize(

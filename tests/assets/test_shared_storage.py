@@ -23,7 +23,13 @@ import pytest
 import yaml
 
 from tests.assets.processes import dagster_run, five_hours, make_dagsters_tables, receipts_shown
-from tests.integration.harness import Place, verdict, visible, wait_until_stopped, wake_to_the_end
+from tests.integration.harness import (
+    PipelineSetup,
+    read_visible,
+    verdict,
+    wait_until_stopped,
+    wake_to_the_end,
+)
 
 pytestmark = pytest.mark.broker
 
@@ -134,7 +140,7 @@ def test_two_machines_on_one_history(
     Both succeed, the table has each hour once, and a webserver of a third home shows
     both runs and all that they materialized.
     """
-    setup = Place(kafka, five_hours(kafka), tmp_path, {"state": postgres_url})
+    setup = PipelineSetup(kafka, five_hours(kafka), tmp_path, {"state": postgres_url})
     reader_home, first_home, second_home = (
         home(tmp_path, name) for name in ("here", "one", "other")
     )
@@ -157,7 +163,7 @@ def test_two_machines_on_one_history(
         started = instance.get_runs(dg.RunsFilter(tags=BACKFILL))
         assert [run.status for run in started] == [dg.DagsterRunStatus.STARTED] * 2
     wake_to_the_end(runs, 240)
-    report = verdict(setup, visible(kafka, setup.topic))
+    report = verdict(setup, read_visible(kafka, setup.topic))
     assert report.ok, report
     receipts = [c.receipt for c in setup.pipeline().sink.receipts()]
     assert [r.generation for r in receipts] == [0] * 5

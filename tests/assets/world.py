@@ -91,7 +91,7 @@ class MemorySource:
         reader by name.
         """
         self.world.attempts += 1
-        broker = self.world.broker.at(isolation)
+        broker = self.world.broker.with_isolation(isolation)
 
         def reader(plan: ReadPlan) -> Reader:
             noting_reader = NotingReader(broker, plan)

@@ -29,7 +29,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from tests.bench.harness import environments
-from tests.bench.harness.environments import PEERS, made
+from tests.bench.harness.environments import PEERS, environment_folder
 from tests.bench.parts.sides import FLINK, FLINK_JAVA
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.assemble import assemble
@@ -151,7 +151,7 @@ def customers_by_flink(bootstrap: str, topic: str, where: str) -> Customers:
         f"CREATE TEMPORARY TABLE customers ({columns}) WITH ({connector_options})",
         f"SELECT * FROM customers WHERE {where}",
     ]
-    folder = made("flink", PEERS / "flink", environments.jars)
+    folder = environment_folder("flink", PEERS / "flink", environments.jars)
     java = Path(os.environ["JAVA_HOME"]) / "bin/java"
     command = [
         java,

@@ -24,7 +24,7 @@ from unittest.mock import patch
 
 from tests.bench.harness.servers import postgres
 from tests.bench.iceberg import expire
-from tests.sinks.kafka.world import new_place as new_topic
+from tests.sinks.kafka.world import create_location as new_topic
 from tests.sinks.routes.world import FIRST, SECOND, RoutedBoth
 from tests.sinks.with_dead_letters import DeltaSink
 from tests.sinks.worlds import world_of

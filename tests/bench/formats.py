@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.bench.harness import environments
-from tests.bench.harness.environments import PEERS, made
+from tests.bench.harness.environments import PEERS, environment_folder
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
 from tests.formats.avro import wire as avro
@@ -171,7 +171,7 @@ def windrow(machine: BatchDecoder, messages: list[pa.BinaryArray], runs: int) ->
 
 def spark(kind: str, spark_schema: str, messages: pa.BinaryArray, runs: int) -> list[float]:
     """Seconds of each run."""
-    folder = made("spark", PEERS / "spark", environments.python_and_jars)
+    folder = environment_folder("spark", PEERS / "spark", environments.python_and_jars)
     with tempfile.TemporaryDirectory() as folder_name:
         path = Path(folder_name) / "messages.parquet"
         pq.write_table(pa.table({"value": messages}), path)

@@ -89,8 +89,8 @@ class RoundSummary(msgspec.Struct):
         """Nothing is wrong."""
         promised = Capabilities(delivery=self.delivery)
         is_lost, is_doubled = (
-            self.lost_messages and not promised.allows(lost=True),
-            self.doubled and not promised.allows(lost=False),
+            self.lost_messages and not promised.allows(loss=True),
+            self.doubled and not promised.allows(loss=False),
         )
         return not (is_lost or is_doubled or self.foreign or self.violations)
 
@@ -103,7 +103,7 @@ class RoundSummary(msgspec.Struct):
 def chaos(options: RoundOptions, folder: Path) -> RoundSummary:
     """One round, in an empty folder."""
     began, kind = time.monotonic(), world_of(options.kind)
-    with kind.placed(folder) as location:
+    with kind.serve_location(folder) as location:
         sink = kind.sink_at(location)
         sink.prepare()
         watching = reader.start(options.kind, location, options.rows, folder)
@@ -140,7 +140,7 @@ def _check(summary: RoundSummary, world: SinkWorld, sink: Any, windows: int) -> 
     """Over all that is there of the windows that were begun, to its very end."""
     report = verdict(world, sink, range(windows), summary.options.rows)
     summary.lost_messages, summary.doubled, summary.foreign = (
-        len(report.lost),
+        len(report.missing),
         len(report.duplicated),
         len(report.invented),
     )
@@ -272,7 +272,7 @@ class Ordeal:
             card_index
         ]
         is_between = turn % 2 == 0 and fault in {self.dies, self.stops}
-        return partial(fault, point=self.kind.between) if is_between else fault
+        return partial(fault, point=self.kind.race_point) if is_between else fault
 
     def kills(self, generation: int) -> None:
         """Attempts that are killed at a delay by chance; the retry, too, up to three deep."""

@@ -67,7 +67,7 @@ def recovery(name: str, rows: int, folder: Path) -> Recovery:
         AssertionError: a rerun did not commit, or what it committed isn't seen.
     """
     kind, reruns, looks = world_of(name), list[float](), list[float]()
-    with kind.placed(folder) as location:
+    with kind.serve_location(folder) as location:
         kind.sink_at(location).prepare()
         # what processes are forked from has to be begun, too
         _run_to_end(Job(name, location, str(folder), len(kind.points), "loads", rows))

@@ -103,11 +103,11 @@ its end, too.
 @contextmanager
 def kafka(folder: Path, **more: Any) -> Iterator[str]:
     """A place on a broker of its own, in the folder. `more`: options of the table."""
-    from tests.sinks.kafka.world import new_place
+    from tests.sinks.kafka.world import create_location
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     with EmbeddedBroker(folder / "broker", find_jars()) as broker:
-        location = new_place(broker.bootstrap, str(folder / "staging"), **more)
+        location = create_location(broker.bootstrap, str(folder / "staging"), **more)
         _BROKERS[location] = broker
         try:
             yield location

@@ -76,7 +76,7 @@ def find_violations(
         capabilities: the sink's: a row may be there twice, or be missing, only where it
             doesn't promise that none is.
     """
-    doubles, loses = capabilities.allows(lost=False), capabilities.allows(lost=True)
+    doubles, loses = capabilities.allows(loss=False), capabilities.allows(loss=True)
     split_rows, unit = (
         rows // PARTITIONS,
         {key for key, _ in row_counts} if received is None else {*received},
@@ -147,7 +147,7 @@ def excuse(report: Report, capabilities: Capabilities) -> Report:
 
     How many rows are there twice, or lost, it still says.
     """
-    may_lose = bool(report.lost) and capabilities.allows(lost=True)
+    may_lose = bool(report.missing) and capabilities.allows(loss=True)
     receipts = tuple(
         line for line in report.receipts if not (may_lose and ": the receipt says " in line)
     )
@@ -180,6 +180,6 @@ def unmerged(sink: Any) -> list[str]:
     return [
         str(finding)
         for finding in compare_merged(
-            [c.receipt for c in sink.receipts()], audit, audit.keyed, deep=True, whole=True
+            [c.receipt for c in sink.receipts()], audit, audit.keyed, deep=True, complete=True
         )
     ]

@@ -50,7 +50,7 @@ class Job(msgspec.Struct, frozen=True):
     """
 
     kind: str
-    place: str
+    location: str
     folder: str
     window: int
     attempt: str
@@ -113,7 +113,7 @@ def _write_failure(job: Job, code: int, reason: str) -> int:
 def attempt(job: Job) -> int:
     """Do it, here; the exit code."""
     kind = world_of(job.kind)
-    sink = kind.sink_at(job.place) if job.twin is None else kind.twin_at(job.place, job.twin)
+    sink = kind.sink_at(job.location) if job.twin is None else kind.twin_at(job.location, job.twin)
     if job.what == "sweep":
         with clock_ahead(timedelta(hours=2)):
             sink.sweep_both(timedelta(hours=1))

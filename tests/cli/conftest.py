@@ -102,7 +102,7 @@ class Stage:
 
     def connect(self, spec: PipelineSpec) -> tuple[MemoryBroker, Callable[[ReadPlan], Reader]]:
         """The cluster in memory, at the spec's isolation level, and readers of it."""
-        broker = self.broker.at(spec.source.isolation)
+        broker = self.broker.with_isolation(spec.source.isolation)
         return broker, lambda plan: MemoryReader(broker, plan)
 
     def sleep(self, seconds: float) -> None:

@@ -57,7 +57,7 @@ class Store:
         assert self.stage.json("lag", self.stage.spec)["missing"] == []
         assert self.stage.json("verify", self.stage.spec, "--deep")["findings"] == []
         receipts = [c["receipt"] for c in self.stage.json("show", self.stage.spec)["windows"]]
-        ends = self.stage.broker.at("read_committed").stable_ends(TPS)
+        ends = self.stage.broker.with_isolation("read_committed").stable_ends(TPS)
         assert sum(r["counts"]["read"] for r in receipts) == sum(
             end.offset for end in ends.values()
         )

@@ -15,8 +15,8 @@ import pytest
 from tests.cli.conftest import START, Stage, hour
 from tests.registry.server import RegistryServer
 from windrow.ingest.cli import doctor
-from windrow.ingest.cli.doctor import Check, attempt, exit_code, java, sink_check
-from windrow.ingest.errors import UnreachableError, counted
+from windrow.ingest.cli.doctor import Check, check_java, exit_code, run_check, sink_check
+from windrow.ingest.errors import UnreachableError, format_count
 from windrow.ingest.ledger.sql import SqlLedger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner
@@ -32,7 +32,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which all is well."""
     monkeypatch.setattr(doctor, "java_problem", lambda: None)
     monkeypatch.setattr(doctor, "java_untried", lambda: None)
-    monkeypatch.setattr(doctor, "unprepared", lambda: None)
+    monkeypatch.setattr(doctor, "find_unprepared", lambda: None)
 
 
 def levels(document: Any) -> dict[str, str]:
@@ -89,9 +89,11 @@ def test_extras_that_are_missing(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(metadata, "metadata", lambda name: package_metadata)
     monkeypatch.setattr(metadata, "distribution", distribution)
-    check = doctor.extras()
+    check = doctor.check_extras()
     assert check.level == "ok"
-    assert check.what == "installed: d; not installed, and needed by some pipelines only: a, b, c"
+    assert (
+        check.message == "installed: d; not installed, and needed by some pipelines only: a, b, c"
+    )
     assert check.fix.endswith("pip install 'windrow-ingest[a,b,c]'")
 
 
@@ -110,7 +112,7 @@ def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     document = stage.json("doctor", code=3)
     assert levels(document) == {"java": "fail", "prepared": "ok", "extras": "ok"}
-    assert java("apt-get install it").what == "apt-get install it"
+    assert check_java("apt-get install it").message == "apt-get install it"
     monkeypatch.setattr(doctor, "java_problem", lambda: None)
     monkeypatch.setattr(doctor, "java_untried", lambda: "java is 25")
     assert levels(stage.json("doctor"))["java"] == "warn"
@@ -161,7 +163,7 @@ def test_a_topic_that_joins_is_told_before_it_is_read(
     assert "passed over" in stage.call("show", stage.spec).stdout
     (finding,) = stage.json("verify", stage.spec, "--deep")["findings"]
     assert finding["what"] == (
-        f"No window has {counted(passed_over, 'offset')} of shop.new[0], 0 to {passed_over}: the"
+        f"No window has {format_count(passed_over, 'offset')} of shop.new[0], 0 to {passed_over}: the"
         " log had them before its topic joined in this window"
     )
     assert finding["level"] == "info"
@@ -384,14 +386,16 @@ def test_rebuild_without_table(stage: Stage) -> None:
 )
 def test_sink_check(bound: TableOwner | None, level: str) -> None:
     """The table must be of this pipeline, ledger and grid."""
-    assert attempt("sink", lambda: sink_check("t", bound, "p", "hourly", "l")).level == level
+    assert run_check("sink", lambda: sink_check("t", bound, "p", "hourly", "l")).level == level
 
 
 def test_sink_check_without_ledger() -> None:
     """Without a ledger the rest of the binding is still checked, and the line says what is open."""
-    assert "is unknown" in sink_check("t", TableOwner("p", "l", "hourly"), "p", "hourly", None).what
     assert (
-        attempt(
+        "is unknown" in sink_check("t", TableOwner("p", "l", "hourly"), "p", "hourly", None).message
+    )
+    assert (
+        run_check(
             "sink", lambda: sink_check("t", TableOwner("q", "l", "hourly"), "p", "hourly", None)
         ).level
         == "fail"
@@ -460,7 +464,7 @@ def test_the_ledger_is_read_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
     """
     for n in (0, 3):
         stage.json("run", stage.spec, "--window", hour(n))
-    recorded, limits = SqlLedger.recorded, list[int | None]()
+    recorded, limits = SqlLedger.recorded_receipts, list[int | None]()
 
     def noted(ledger: SqlLedger, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
         limits.append(newest)

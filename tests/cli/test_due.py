@@ -68,7 +68,7 @@ def test_a_refused_window_is_due_again_by_hand_or_with_another_schema(stage: Sta
         assert stage.json("due", stage.spec)["windows"] == hours(1)
     spec = stage.folder / "things.yaml"
     ledger = open_ledger(load_spec(spec).state_url())
-    [refusal] = ledger.refused("things")
+    [refusal] = ledger.refused_windows("things")
     ledger.refuse(structs.replace(refusal, plan=""))
     assert stage.json("due", stage.spec)["windows"] == hours(1), "a plan was frozen since"
     ledger.refuse(refusal)
@@ -153,7 +153,7 @@ def test_lag_and_state_see_refusals(stage: Stage) -> None:
     shown = stage.json("state", stage.spec, "--window", f"{hour(0)}/{hour(2)}", code=4)
     assert [window["state"] for window in shown["windows"]][1] == "refused"
     ledger, spec = stage.assemble(load_spec(Path(stage.spec))).ledger, Path(stage.spec)
-    (refusal,) = ledger.refused("things")
+    (refusal,) = ledger.refused_windows("things")
     limited = spec.read_text()
     spec.write_text(limited.replace("0.6", "1.0"))
     stage.json("run", stage.spec, "--window", hour(1))

@@ -18,7 +18,7 @@ from tests.cli.conftest import HOURLY, SCHEMA, SPEC, TOPIC, Stage, hour
 from windrow.ingest import errors
 from windrow.ingest.admin.try_steps import Step
 from windrow.ingest.cli.output import Output
-from windrow.ingest.cli.render import step
+from windrow.ingest.cli.render import step_tables
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +64,10 @@ def test_a_server_of_spark_without_its_extra(stage: Stage, monkeypatch: pytest.M
         return original_import(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", importing)
-    with pytest.raises(errors.SpecError) as refused, errors.needing("connect", "Nobody can ask"):
+    with (
+        pytest.raises(errors.SpecError) as refused,
+        errors.require_extra("connect", "Nobody can ask"),
+    ):
         import pyspark.sql.connect.client.core  # noqa: F401
     assert "Nobody can ask: [PACKAGE_NOT_INSTALLED] grpcio >= 1.76.0" in str(refused.value)
     assert "pip install 'windrow-ingest[connect]'" in str(refused.value)
@@ -98,7 +101,9 @@ def test_texts_of_others_stay_as_they_are(
     table = Table(shown, title=Text(shown))
     table.add_row(shown)
     output = Output(json=False)
-    output.show(None, Text(shown), table, *step(Step(shown, ("a",), (shown,), ({"a": shown},), ())))
+    output.show(
+        None, Text(shown), table, *step_tables(Step(shown, ("a",), (shown,), ({"a": shown},), ()))
+    )
     output.say(shown)
     output.fail(errors.SpecError(shown, "spec", shown))
     captured = capsys.readouterr()

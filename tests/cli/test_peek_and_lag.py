@@ -309,10 +309,10 @@ def test_a_group_gets_the_offsets(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(0))
     stage.write(f"{TOPIC}, offsets_group: lag-tools")
     assert stage.json("lag", stage.spec)["group_offsets"] is None
-    assert stage.broker.committed("lag-tools", [TP0]) == {TP0: None}
+    assert stage.broker.committed_offsets("lag-tools", [TP0]) == {TP0: None}
     group_offsets = stage.json("lag", stage.spec, "--alter-offsets")["group_offsets"]
     assert group_offsets == {"group": "lag-tools", "succeeded": 2, "failed": 0, "why": []}
-    assert stage.broker.committed("lag-tools", [TP0, TP1]) == {TP0: 3, TP1: 2}
+    assert stage.broker.committed_offsets("lag-tools", [TP0, TP1]) == {TP0: 3, TP1: 2}
     assert (
         "Group lag-tools has the offsets of 2 topic-partitions."
         in stage.call("lag", stage.spec, "--alter-offsets").stdout

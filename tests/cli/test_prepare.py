@@ -60,7 +60,7 @@ def test_the_doctor_says_where_it_was_not_run(stage: Stage, bare: list[str]) -> 
     assert lines["prepared"]["what"] == "there is no machine code yet"
     stage.json("prepare")
     assert module in bare
-    assert prepare.unprepared() is None
+    assert prepare.find_unprepared() is None
 
 
 def test_without_java_the_rest_is_prepared(

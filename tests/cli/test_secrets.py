@@ -305,7 +305,7 @@ def test_a_cluster_that_does_not_answer(capfd: pytest.CaptureFixture[str]) -> No
     for ask in (
         broker.cluster_id,
         lambda: broker.topic("t"),
-        lambda: broker.committed("g", [TopicPartition("t", 0)]),
+        lambda: broker.committed_offsets("g", [TopicPartition("t", 0)]),
     ):
         with pytest.raises(UnreachableError) as caught:
             ask()

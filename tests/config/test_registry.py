@@ -78,7 +78,7 @@ def test_a_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
     (tmp_path / "lock").write_text("hunter3")
-    assert {"hunter2", "hunter3"} <= {*registry.revealed().secrets}
+    assert {"hunter2", "hunter3"} <= {*registry.reveal().secrets}
     assert b"hunter" not in pickle.dumps(registry)
 
 

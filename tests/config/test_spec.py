@@ -703,7 +703,7 @@ def test_key_value_and_headers_in_conflict(
     """What can't be together is told when the spec is read, at its place."""
     with pytest.raises(SpecError) as refused_spec:
         parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C", **decode}}, folder)
-    assert message in refused_spec.value.what
+    assert message in refused_spec.value.message
 
 
 @pytest.mark.parametrize(
@@ -757,7 +757,7 @@ def test_a_primary_key_in_conflict(
             },
             folder,
         )
-    assert message in refused_spec.value.what
+    assert message in refused_spec.value.message
 
 
 @pytest.mark.parametrize("evolve", ["none", "add_columns", "widen"])
@@ -970,9 +970,9 @@ def test_every_stage_has_limits(folder: Path) -> None:
         stage: {"max_dead_count": n, "max_dead_ratio": n / 10} for n, stage in enumerate(STAGES)
     }
     limits = parse_spec({**GOOD_ATTRIBUTES, "limits": limits_by_stage}, folder).limits
-    assert [limits.of(stage) for stage in STAGES] == [
+    assert [limits.for_stage(stage) for stage in STAGES] == [
         StageLimits(**bounds) for bounds in limits_by_stage.values()
     ]
-    assert {parse_spec(GOOD_ATTRIBUTES, folder).limits.of(stage) for stage in STAGES} == {
+    assert {parse_spec(GOOD_ATTRIBUTES, folder).limits.for_stage(stage) for stage in STAGES} == {
         StageLimits()
     }

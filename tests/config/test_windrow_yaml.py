@@ -161,10 +161,10 @@ def test_a_spec_made_in_python_needs_the_cluster_that_it_names(
 
     with pytest.raises(SpecError) as lacking:
         addresses(PipelineSpec.model_validate(attributes))
-    assert lacking.value.what.startswith(f"{section}.cluster names the cluster prod, and")
-    assert "load_spec" in lacking.value.do
-    assert "named_clusters={'prod': ...}" in lacking.value.do
-    assert f"{section}.bootstrap_servers" in lacking.value.do
+    assert lacking.value.message.startswith(f"{section}.cluster names the cluster prod, and")
+    assert "load_spec" in lacking.value.advice
+    assert "named_clusters={'prod': ...}" in lacking.value.advice
+    assert f"{section}.bootstrap_servers" in lacking.value.advice
 
     spec = PipelineSpec.model_validate({**attributes, "named_clusters": {"prod": cluster}})
     assert addresses(spec).count("other:9092") == 1

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.contracts.logs import T0, UNSTAMPED, Logs, Sent, at
+from tests.contracts.logs import T0, UNSTAMPED, Logs, Sent, instant_at
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Broker
@@ -35,7 +35,7 @@ def read_stamps(broker: Broker, tp: TopicPartition, start: int, stop: int) -> li
 
 def first(broker: Broker, tp: TopicPartition, milliseconds: int) -> int | None:
     """The offset of the first at or after an instant."""
-    position = broker.first_at_or_after([tp], at(milliseconds))[tp]
+    position = broker.first_at_or_after([tp], instant_at(milliseconds))[tp]
     return None if position is None else position.offset
 
 
@@ -141,7 +141,7 @@ class BrokerContract:
         assert (
             broker.log_starts([])
             == broker.stable_ends([])
-            == broker.first_at_or_after([], at(0))
+            == broker.first_at_or_after([], instant_at(0))
             == broker.ends([])
             == {}
         )
@@ -160,7 +160,7 @@ class BrokerContract:
             zip(tps, (1, 2, 3), strict=True)
         )
         assert broker.log_starts(tps) == dict.fromkeys(tps, 0)
-        positions = broker.first_at_or_after(tps, at(1))
+        positions = broker.first_at_or_after(tps, instant_at(1))
         assert {tp: p and p.offset for tp, p in positions.items()} == dict(
             zip(tps, (None, 1, 1), strict=True)
         )
@@ -173,10 +173,12 @@ class BrokerContract:
         logs.send(tp, *three(10, 5, 30, 20, 30))
         assert [first(broker, tp, t) for t in (-1, 10, 11, 30, 31)] == [0, 0, 2, 2, None]
         assert (
-            broker.first_at_or_after([tp], at(11).replace(microsecond=at(11).microsecond + 1))[tp]
+            broker.first_at_or_after(
+                [tp], instant_at(11).replace(microsecond=instant_at(11).microsecond + 1)
+            )[tp]
             is not None
         )
-        instant = at(10).replace(microsecond=at(10).microsecond + 1)
+        instant = instant_at(10).replace(microsecond=instant_at(10).microsecond + 1)
         position = broker.first_at_or_after([tp], instant)[tp]
         assert position is not None
         assert position.offset == 2  # 10 ms lies before an instant of 10.001 ms
@@ -308,22 +310,25 @@ class BrokerContract:
         topic, watchers = logs.topic(2), group()
         first_tp, second_tp = TopicPartition(topic, 0), TopicPartition(topic, 1)
         logs.send(first_tp, *three(*range(9)))
-        assert broker.committed(watchers, [first_tp, second_tp]) == {
+        assert broker.committed_offsets(watchers, [first_tp, second_tp]) == {
             first_tp: None,
             second_tp: None,
         }
         assert broker.alter_offsets(watchers, {first_tp: 7}) == {first_tp: None}
-        assert broker.committed(watchers, [second_tp, first_tp]) == {first_tp: 7, second_tp: None}
+        assert broker.committed_offsets(watchers, [second_tp, first_tp]) == {
+            first_tp: 7,
+            second_tp: None,
+        }
         assert broker.alter_offsets(watchers, {first_tp: 4, second_tp: 0}) == {
             first_tp: None,
             second_tp: None,
         }
-        assert broker.committed(watchers, [first_tp, second_tp, first_tp]) == {
+        assert broker.committed_offsets(watchers, [first_tp, second_tp, first_tp]) == {
             first_tp: 4,
             second_tp: 0,
         }
-        assert broker.committed(group(), [first_tp]) == {first_tp: None}
-        assert broker.committed(watchers, []) == broker.alter_offsets(watchers, {}) == {}
+        assert broker.committed_offsets(group(), [first_tp]) == {first_tp: None}
+        assert broker.committed_offsets(watchers, []) == broker.alter_offsets(watchers, {}) == {}
 
     def test_offsets_that_a_group_refuses_are_told_by_topic_partition(
         self, broker: Broker, logs: Logs
@@ -336,7 +341,7 @@ class BrokerContract:
         reasons = broker.alter_offsets(watchers, {beyond: 1, tp: 0, missing_tp: 1})
         assert reasons.keys() == {tp, beyond, missing_tp}
         assert [reasons[tp], bool(reasons[beyond]), bool(reasons[missing_tp])] == [None, True, True]
-        assert broker.committed(watchers, [tp, beyond, missing_tp]) == {
+        assert broker.committed_offsets(watchers, [tp, beyond, missing_tp]) == {
             tp: 0,
             beyond: None,
             missing_tp: None,
@@ -398,7 +403,7 @@ class BrokerContract:
         for start in range(end):
             for stop in range(start, end + 1):
                 assert read_stamps(broker, tp, start, stop) == [
-                    (m.offset, m.timestamp - T0) for m in logs.seen(tp, start, stop)
+                    (m.offset, m.timestamp - T0) for m in logs.visible_messages(tp, start, stop)
                 ]
 
     def test_stamps_are_lazy_and_may_be_left(self, broker: Broker, logs: Logs) -> None:
@@ -417,7 +422,7 @@ class BrokerContract:
         logs.send(tp, *three(0))
         epoch = broker.stable_ends([tp])[tp].leader_epoch
         assert epoch is not None
-        position = broker.first_at_or_after([tp], at(0))[tp]
+        position = broker.first_at_or_after([tp], instant_at(0))[tp]
         assert position is not None
         assert position.leader_epoch == epoch
         assert [list(c.epochs) for c in broker.stamps(tp, 0, 1)] == [[epoch]]

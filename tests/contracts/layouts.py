@@ -31,7 +31,7 @@ class Layout:
     desk: SourceDesk
     seed: int
     steps: int
-    gone: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    removed: dict[TopicPartition, set[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """One or two topics of one to three partitions."""
@@ -149,12 +149,12 @@ class Layout:
         cluster = self.desk.logs.cluster
         if not isinstance(cluster, MemoryCluster):
             return
-        for tp, messages in self.desk.sent.items():
+        for tp, messages in self.desk.sent_ids.items():
             read = self._read_up_to(cluster.broker, tp)
             unread = [o for o in messages if o >= read]
             removed = {o for o in unread if self.dice.random() < 0.2}
             cluster.broker.remove(tp, removed)
-            self.gone[tp] = removed
+            self.removed[tp] = removed
 
     def _read_up_to(self, _: MemoryBroker, tp: TopicPartition) -> int:
         assert self.desk.sink is not None

@@ -31,25 +31,26 @@ WIDE = 2_000
 """Topic-partitions."""
 
 
-def at(hour: float) -> datetime:
+def hour_at(hour: float) -> datetime:
     """An hour of the test's day."""
     return DAY + timedelta(hours=hour)
 
 
 def window(hour: int, pipeline: str = PIPELINE) -> Window:
     """The window that starts at an hour."""
-    return Window(pipeline, at(hour), at(hour + 1))
+    return Window(pipeline, hour_at(hour), hour_at(hour + 1))
 
 
-def boundary(hour: float, *offsets: int, how: How = "settled") -> Boundary:
+def boundary(hour: float, *offsets: int, origin: How = "settled") -> Boundary:
     """A boundary of topic t with these offsets by partition."""
-    return cut(at(hour), *offsets, how=how)
+    return cut(hour_at(hour), *offsets, origin=origin)
 
 
-def cut(label: Label, *offsets: int, how: How = "settled", topic_id: str = "id") -> Boundary:
+def cut(label: Label, *offsets: int, origin: How = "settled", topic_id: str = "id") -> Boundary:
     """The same under any label, of a topic t that may have been made anew."""
     marks = [
-        Mark("t", p, offset, how, leader_epoch=3 if p else None) for p, offset in enumerate(offsets)
+        Mark("t", p, offset, origin, leader_epoch=3 if p else None)
+        for p, offset in enumerate(offsets)
     ]
     return Boundary.of(label, "cluster", [TopicSeen("t", topic_id, len(offsets))], marks)
 
@@ -87,7 +88,7 @@ def receipt(
         aborted=1,
         reasons=(("tombstone", 1),),
         min_timestamp=DAY,
-        max_timestamp=at(1),
+        max_timestamp=hour_at(1),
         rows=3,
     )
     return Receipt(
@@ -102,7 +103,7 @@ def receipt(
         splits=(counts,),
         schema=(("größe", "int64"),),
         code="0.1",
-        staged_at=at(2),
+        staged_at=hour_at(2),
         seconds=1.5,
         warnings=("one aborted message",),
     )
@@ -173,12 +174,12 @@ class LedgerContract:
     def test_a_frozen_boundary_stays(self, reopen: Callable[[], Ledger]) -> None:
         """The loser adopts what is there; nothing is edited."""
         ledger = reopen()
-        assert ledger.boundary(PIPELINE, at(1)) is None
+        assert ledger.boundary(PIPELINE, hour_at(1)) is None
         (first,) = ledger.freeze(PIPELINE, [boundary(1, 5)])
         assert first == boundary(1, 5)
         assert reopen().freeze(PIPELINE, [boundary(1, 9)]) == [first]
-        assert ledger.boundary(PIPELINE, at(1)) == first
-        assert ledger.boundary("other", at(1)) is None
+        assert ledger.boundary(PIPELINE, hour_at(1)) == first
+        assert ledger.boundary("other", hour_at(1)) is None
 
     def test_boundaries_freeze_in_label_order_with_what_is_there_in_its_place(
         self, reopen: Callable[[], Ledger]
@@ -187,10 +188,10 @@ class LedgerContract:
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(2, 20)])
         frozen = ledger.freeze(PIPELINE, [boundary(3, 5), boundary(2, 99), boundary(1, 50)])
-        assert [(b.label, b.marks[0].offset, b.marks[0].how) for b in frozen] == [
-            (at(1), 20, "clamped"),
-            (at(2), 20, "settled"),
-            (at(3), 20, "clamped"),
+        assert [(b.label, b.marks[0].offset, b.marks[0].origin) for b in frozen] == [
+            (hour_at(1), 20, "clamped"),
+            (hour_at(2), 20, "settled"),
+            (hour_at(3), 20, "clamped"),
         ]
 
     def test_a_boundary_is_clamped_between_its_neighbours(
@@ -214,8 +215,8 @@ class LedgerContract:
         ledger.freeze("other", [boundary(1.5, 99)])
         ends = [None, *boundaries, None]
         for i, hour in enumerate(hours):
-            assert ledger.neighbours(PIPELINE, at(hour)) == (ends[i], ends[i + 2])
-        assert ledger.neighbours(PIPELINE, at(1.5)) == (boundaries[1], boundaries[2])
+            assert ledger.neighbours(PIPELINE, hour_at(hour)) == (ends[i], ends[i + 2])
+        assert ledger.neighbours(PIPELINE, hour_at(1.5)) == (boundaries[1], boundaries[2])
 
     def test_stale_resolutions_frozen_at_once_tile(self, reopen: Callable[[], Ledger]) -> None:
         """Eight adjacent labels, resolved in inverted order and frozen at once: no
@@ -242,9 +243,9 @@ class LedgerContract:
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(1, 5)])
         with pytest.raises(IdentityError, match="two topics"):
-            ledger.freeze(PIPELINE, [boundary(2, 6), cut(at(3), 7, topic_id="anew")])
+            ledger.freeze(PIPELINE, [boundary(2, 6), cut(hour_at(3), 7, topic_id="anew")])
         unasked = Boundary.of(
-            at(2),
+            hour_at(2),
             "cluster",
             [TopicSeen("t", "id", 1), TopicSeen("u", "id2", 1)],
             [Mark("t", 0, 6, "end"), Mark("u", 0, 6, "end")],
@@ -267,12 +268,12 @@ class LedgerContract:
             ],
         )
         first, second = (
-            Boundary.of(at(h), "cluster", topics, marks, [Mark("u", 0, 40, "log_start")])
+            Boundary.of(hour_at(h), "cluster", topics, marks, [Mark("u", 0, 40, "log_start")])
             for h in (2, 3)
         )
         frozen = ledger.freeze(PIPELINE, [first, second])
         assert [[b.offset for b in f.start_marks] for f in frozen] == [[40], []]
-        assert reopen().boundary(PIPELINE, at(2)) == frozen[0]
+        assert reopen().boundary(PIPELINE, hour_at(2)) == frozen[0]
 
     def test_numbers_are_labels_too(self, reopen: Callable[[], Ledger]) -> None:
         """Micro-batches: in the order of numbers whatever their length, with plans and
@@ -280,7 +281,7 @@ class LedgerContract:
         """
         ledger, numbers = reopen(), [9, 10, 99, 10**9, 2**62]
         frozen = ledger.freeze(
-            PIPELINE, [cut(n, i, how="batch") for i, n in reversed(list(enumerate(numbers)))]
+            PIPELINE, [cut(n, i, origin="batch") for i, n in reversed(list(enumerate(numbers)))]
         )
         assert [b.label for b in frozen] == numbers
         assert ledger.neighbours(PIPELINE, 98) == (frozen[1], frozen[2])
@@ -303,7 +304,7 @@ class LedgerContract:
             ledger.freeze(PIPELINE, [cut(0, 10)]),
         )
         assert (instants, numbers) == ([boundary(1, 50)], [cut(0, 10)])
-        assert ledger.neighbours(PIPELINE, at(2)) == (instants[0], None)
+        assert ledger.neighbours(PIPELINE, hour_at(2)) == (instants[0], None)
         assert ledger.neighbours(PIPELINE, 1) == (numbers[0], None)
         assert ledger.freeze(PIPELINE, [boundary(2, 60), cut(1, 20)]) == [
             boundary(2, 60),
@@ -326,21 +327,27 @@ class LedgerContract:
         """
         ledger = reopen()
         old = ledger.freeze(PIPELINE, [boundary(1, 50), boundary(3, 70)])
-        assert ledger.start(PIPELINE, at(3)) == old[1]
-        rebased = cut(at(3), 0, how="position", topic_id="anew")
+        assert ledger.start(PIPELINE, hour_at(3)) == old[1]
+        rebased = cut(hour_at(3), 0, origin="position", topic_id="anew")
         ledger.rebase(PIPELINE, rebased)
-        later = cut(at(4), 9, topic_id="anew")
+        later = cut(hour_at(4), 9, topic_id="anew")
         assert ledger.freeze(PIPELINE, [later]) == [later]
         reopened = reopen()
-        assert reopened.start(PIPELINE, at(3)) == reopened.neighbours(PIPELINE, at(4))[0] == rebased
         assert (
-            reopened.boundary(PIPELINE, at(3)) == reopened.neighbours(PIPELINE, at(2))[1] == old[1]
+            reopened.start(PIPELINE, hour_at(3))
+            == reopened.neighbours(PIPELINE, hour_at(4))[0]
+            == rebased
         )
-        assert reopened.start(PIPELINE, at(2)) is None
+        assert (
+            reopened.boundary(PIPELINE, hour_at(3))
+            == reopened.neighbours(PIPELINE, hour_at(2))[1]
+            == old[1]
+        )
+        assert reopened.start(PIPELINE, hour_at(2)) is None
         assert reopened.newest(PIPELINE, 2) == [old[1], later]
-        assert reopened.rebased(PIPELINE) == [rebased]
-        assert reopened.rebased("other") == []
-        frozen = reopened.freeze(PIPELINE, [boundary(2, 60), cut(at(3.5), 4, topic_id="anew")])
+        assert reopened.rebased_boundaries(PIPELINE) == [rebased]
+        assert reopened.rebased_boundaries("other") == []
+        frozen = reopened.freeze(PIPELINE, [boundary(2, 60), cut(hour_at(3.5), 4, topic_id="anew")])
         assert [m.offset for b in frozen for m in b.marks] == [60, 4]
 
     def test_a_rebase_stays(self, reopen: Callable[[], Ledger]) -> None:
@@ -349,16 +356,16 @@ class LedgerContract:
         """
         ledger, first, second = (
             reopen(),
-            cut(at(3), 0, topic_id="anew"),
-            cut(at(3), 5, topic_id="other"),
+            cut(hour_at(3), 0, topic_id="anew"),
+            cut(hour_at(3), 5, topic_id="other"),
         )
         ledger.freeze(PIPELINE, [boundary(3, 70)])
         ledger.rebase(PIPELINE, first)
         with pytest.raises(RefusedError, match="Another rebase"):
             reopen().rebase(PIPELINE, second)
         reopen().rebase(PIPELINE, second, first)
-        assert reopen().rebased(PIPELINE) == [second]
-        ledger.freeze(PIPELINE, [cut(at(4), 9, topic_id="other")])
+        assert reopen().rebased_boundaries(PIPELINE) == [second]
+        ledger.freeze(PIPELINE, [cut(hour_at(4), 9, topic_id="other")])
         reopen().rebase(PIPELINE, second)
         with pytest.raises(RefusedError, match="highest"):
             reopen().rebase(PIPELINE, first, second)
@@ -372,12 +379,12 @@ class LedgerContract:
             RefusedError,
             match=r"highest frozen boundary, not at 2026-01-05T03:00:00Z.*windrow rebase SPEC",
         ):
-            ledger.rebase(PIPELINE, cut(at(3), 0, topic_id="anew"))
+            ledger.rebase(PIPELINE, cut(hour_at(3), 0, topic_id="anew"))
         ledger.freeze(PIPELINE, [boundary(3, 70), boundary(4, 80)])
         for hour in (3, 3.5, 5):
             with pytest.raises(RefusedError, match="highest frozen boundary"):
-                ledger.rebase(PIPELINE, cut(at(hour), 0, topic_id="anew"))
-        assert ledger.rebased(PIPELINE) == []
+                ledger.rebase(PIPELINE, cut(hour_at(hour), 0, topic_id="anew"))
+        assert ledger.rebased_boundaries(PIPELINE) == []
 
     def test_rebases_at_once_are_one(self, reopen: Callable[[], Ledger]) -> None:
         """One of eight is recorded, the others are told."""
@@ -385,14 +392,14 @@ class LedgerContract:
 
         def try_rebase(n: int) -> int | None:
             try:
-                reopen().rebase(PIPELINE, cut(at(1), n, topic_id="anew"))
+                reopen().rebase(PIPELINE, cut(hour_at(1), n, topic_id="anew"))
             except RefusedError:
                 return None
             return n
 
         with ThreadPoolExecutor(8) as pool:
             (won,) = [n for n in pool.map(try_rebase, range(8)) if n is not None]
-        assert [m.offset for b in reopen().rebased(PIPELINE) for m in b.marks] == [won]
+        assert [m.offset for b in reopen().rebased_boundaries(PIPELINE) for m in b.marks] == [won]
 
     def test_a_rebase_against_a_freeze(self, reopen: Callable[[], Ledger]) -> None:
         """Whoever is first: the other one is refused, or lies where it fits.
@@ -407,7 +414,7 @@ class LedgerContract:
             ready.wait(60)
             try:
                 if n % 2:
-                    ledger.rebase(name, cut(at(1), 0, topic_id="anew"))
+                    ledger.rebase(name, cut(hour_at(1), 0, topic_id="anew"))
                 else:
                     ledger.freeze(name, [boundary(2, 9)])
             except RefusedError:
@@ -419,36 +426,40 @@ class LedgerContract:
         assert sorted(refused) == [f"{PIPELINE} {n}" for n in range(4)]
         ledger = reopen()
         for name in refused:
-            assert [len(ledger.rebased(name)), len(ledger.newest(name, 9))] in ([1, 1], [0, 2])
+            assert [len(ledger.rebased_boundaries(name)), len(ledger.newest(name, 9))] in (
+                [1, 1],
+                [0, 2],
+            )
 
     def test_a_requests_retries_run_one_batch(self, reopen: Callable[[], Ledger]) -> None:
         """Put-if-absent by request and pipeline; two requests may run one batch."""
         ledger = reopen()
-        assert ledger.assigned(PIPELINE, "r1") is None
+        assert ledger.assigned_number(PIPELINE, "r1") is None
         assert ledger.assign(PIPELINE, "r1", 7) == 7
         assert reopen().assign(PIPELINE, "r1", 8) == 7
-        assert reopen().assigned(PIPELINE, "r1") == 7
+        assert reopen().assigned_number(PIPELINE, "r1") == 7
         assert ledger.assign(PIPELINE, "r2", 7) == 7
-        assert ledger.assigned("other", "r1") is None
+        assert ledger.assigned_number("other", "r1") is None
 
     def test_one_request_assigned_at_once_has_one_batch(self, reopen: Callable[[], Ledger]) -> None:
         """Whoever is first."""
         with ThreadPoolExecutor(8) as pool:
             numbers = set(pool.map(lambda n: reopen().assign(PIPELINE, "r", n), range(8)))
-        assert numbers == {reopen().assigned(PIPELINE, "r")}
+        assert numbers == {reopen().assigned_number(PIPELINE, "r")}
 
     def test_the_newest_pause_counts(self, reopen: Callable[[], Ledger]) -> None:
         """Records have numbers, put if absent, so of two at once one counts."""
         assert reopen().pause(PIPELINE) is None
-        pauses = [Pause(n, n % 2 == 0, "ann", "größe", at(n)) for n in range(12)]
+        pauses = [Pause(n, n % 2 == 0, "ann", "größe", hour_at(n)) for n in range(12)]
         for pause in pauses:
             assert reopen().put_pause(PIPELINE, pause) == pause
-        assert reopen().put_pause(PIPELINE, Pause(3, True, "bob", "", at(30))) == pauses[3]
+        assert reopen().put_pause(PIPELINE, Pause(3, True, "bob", "", hour_at(30))) == pauses[3]
         assert reopen().pause(PIPELINE) == pauses[-1]
         assert reopen().pause("other") is None
         with ThreadPoolExecutor(4) as pool:
             answers = pool.map(
-                lambda who: reopen().put_pause(PIPELINE, Pause(12, True, who, "", at(12))), "abcd"
+                lambda who: reopen().put_pause(PIPELINE, Pause(12, True, who, "", hour_at(12))),
+                "abcd",
             )
         assert set(answers) == {reopen().pause(PIPELINE)}
 
@@ -456,18 +467,18 @@ class LedgerContract:
         """The newest refusal of each window is kept, in window order, until the window's receipt
         is recorded; another pipeline has its own.
         """
-        assert reopen().refused(PIPELINE) == []
+        assert reopen().refused_windows(PIPELINE) == []
         first, repeated, earlier = (
-            RefusedWindow(window(hour), plan, "schema", "windrow 1", at(30))
+            RefusedWindow(window(hour), plan, "schema", "windrow 1", hour_at(30))
             for hour, plan in ((3, ""), (3, "digest"), (1, ""))
         )
         for refusal in (first, earlier, repeated):
             reopen().refuse(refusal)
-        assert reopen().refused(PIPELINE) == [earlier, repeated]
-        assert reopen().refused("other") == []
+        assert reopen().refused_windows(PIPELINE) == [earlier, repeated]
+        assert reopen().refused_windows("other") == []
         reopen().record(receipt(2))
         reopen().record(receipt(3))
-        assert reopen().refused(PIPELINE) == [earlier]
+        assert reopen().refused_windows(PIPELINE) == [earlier]
 
     def test_a_frozen_plan_stays(self, reopen: Callable[[], Ledger]) -> None:
         """Of two runs that plan one window both use the first plan; another window or
@@ -517,13 +528,13 @@ class LedgerContract:
         assert ledger.freeze_plans([wide_plan])[0] == wide_plan
         ledger.record(wide_receipt, text)
         ledger.record(wide_receipt, text)
-        assert (reopen().boundary(PIPELINE, at(2)), reopen().plan(wide_plan.window)) == (
+        assert (reopen().boundary(PIPELINE, hour_at(2)), reopen().plan(wide_plan.window)) == (
             above,
             wide_plan,
         )
         assert (
-            reopen().written(wide_plan.window),
-            [r.plan for r in reopen().recorded(PIPELINE)],
+            reopen().recorded_text(wide_plan.window),
+            [r.plan for r in reopen().recorded_receipts(PIPELINE)],
         ) == (
             text,
             [wide_plan],
@@ -598,7 +609,7 @@ class LedgerContract:
         was recorded; another position, and another pipeline, has its own.
         """
         offsets = tuple((TopicPartition("t", p), 10**12 + p) for p in range(WIDE))
-        for position in (Latest(), AtTime(at(1)), Given(offsets)):
+        for position in (Latest(), AtTime(hour_at(1)), Given(offsets)):
             first, later = (FrozenStop(position, cut(0, n, 7)) for n in (5, 6))
             assert reopen().frozen_stop(PIPELINE, position) is None
             assert reopen().freeze_stop(PIPELINE, first) == first
@@ -616,12 +627,12 @@ class LedgerContract:
         for hour in (10, 2, 30):
             ledger.record(receipt(hour))
         ledger.record(receipt(3, pipeline="other"))
-        assert reopen().recorded(PIPELINE) == [receipt(2), receipt(10), receipt(30)]
-        assert ledger.recorded("nobody") == []
-        assert reopen().recorded(PIPELINE, 1) == [receipt(30)]
-        assert reopen().recorded(PIPELINE, 2) == [receipt(10), receipt(30)]
-        assert ledger.recorded(PIPELINE, 9) == ledger.recorded(PIPELINE)
-        assert ledger.recorded("nobody", 1) == []
+        assert reopen().recorded_receipts(PIPELINE) == [receipt(2), receipt(10), receipt(30)]
+        assert ledger.recorded_receipts("nobody") == []
+        assert reopen().recorded_receipts(PIPELINE, 1) == [receipt(30)]
+        assert reopen().recorded_receipts(PIPELINE, 2) == [receipt(10), receipt(30)]
+        assert ledger.recorded_receipts(PIPELINE, 9) == ledger.recorded_receipts(PIPELINE)
+        assert ledger.recorded_receipts("nobody", 1) == []
 
     def test_every_field_survives(self, reopen: Callable[[], Ledger]) -> None:
         """What comes back is equal, field by field, also for names with quotes and
@@ -631,7 +642,7 @@ class LedgerContract:
         ledger = reopen()
         odd_plan = msgspec.structs.replace(plan(1, 2**62), window=window(1, odd))
         assert ledger.freeze_plans([odd_plan])[0] == reopen().plan(window(1, odd)) == odd_plan
-        for i, how in enumerate(get_args(How)):
-            frozen = ledger.freeze(odd, [boundary(i, 2**62, 2**62, how=how)])
-            assert frozen == [reopen().boundary(odd, at(i))]
-        assert reopen().boundary(odd, at(0)) == boundary(0, 2**62, 2**62)
+        for i, origin in enumerate(get_args(How)):
+            frozen = ledger.freeze(odd, [boundary(i, 2**62, 2**62, origin=origin)])
+            assert frozen == [reopen().boundary(odd, hour_at(i))]
+        assert reopen().boundary(odd, hour_at(0)) == boundary(0, 2**62, 2**62)

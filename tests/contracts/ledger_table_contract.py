@@ -27,9 +27,9 @@ class LedgerTableContract:
         ledger = reopen()
         for copy in (receipt(1), receipt(1), receipt(1, 2), receipt(1, 1)):
             ledger.record(copy)
-        assert ledger.recorded(PIPELINE) == [receipt(1, 2)]
+        assert ledger.recorded_receipts(PIPELINE) == [receipt(1, 2)]
         ledger.record(receipt(1, 1), also_older=True)
-        assert reopen().recorded(PIPELINE) == [receipt(1, 1)]
+        assert reopen().recorded_receipts(PIPELINE) == [receipt(1, 1)]
 
     def test_of_one_generation_the_sinks_last_word_is_kept(
         self, reopen: Callable[[], Ledger]
@@ -38,17 +38,17 @@ class LedgerTableContract:
         ledger = reopen()
         for copy in (receipt(1), receipt(1, attempt="again")):
             ledger.record(copy)
-        assert reopen().recorded(PIPELINE) == [receipt(1, attempt="again")]
+        assert reopen().recorded_receipts(PIPELINE) == [receipt(1, attempt="again")]
 
     def test_a_copy_keeps_its_text(self, reopen: Callable[[], Ledger]) -> None:
         """Byte by byte as it was recorded, whatever this version would write."""
         ledger, text = reopen(), to_json(receipt(1)).replace('{"', '{ "')
-        assert ledger.written(window(1)) is None
+        assert ledger.recorded_text(window(1)) is None
         ledger.record(receipt(1), text)
-        assert reopen().written(window(1)) == text
-        assert reopen().recorded(PIPELINE) == [receipt(1)]
+        assert reopen().recorded_text(window(1)) == text
+        assert reopen().recorded_receipts(PIPELINE) == [receipt(1)]
         ledger.record(receipt(2))
-        assert ledger.written(window(2)) == to_json(receipt(2))
+        assert ledger.recorded_text(window(2)) == to_json(receipt(2))
 
     def test_the_first_table_stays(self, reopen: Callable[[], Ledger]) -> None:
         """Per pipeline: what was recorded first is what everyone hears."""
@@ -78,8 +78,11 @@ class LedgerTableContract:
             ledger.record(receipt(hour))
         with pytest.raises(RefusedError, match="windrow rebind SPEC"):
             reopen().rebind(PIPELINE, "delta:/c", "delta:/b", [window(1)])
-        assert (len(ledger.recorded(PIPELINE)), ledger.sink(PIPELINE)) == (2, "delta:/a")
+        assert (len(ledger.recorded_receipts(PIPELINE)), ledger.sink(PIPELINE)) == (2, "delta:/a")
         for _ in range(2):
             reopen().rebind(PIPELINE, "delta:/b", "delta:/a", [window(1)])
-            assert (ledger.recorded(PIPELINE), ledger.sink(PIPELINE)) == ([receipt(2)], "delta:/b")
+            assert (ledger.recorded_receipts(PIPELINE), ledger.sink(PIPELINE)) == (
+                [receipt(2)],
+                "delta:/b",
+            )
         assert ledger.plan(window(1)) == plan(1, 5)

@@ -27,7 +27,7 @@ UNSTAMPED = -1 - T0
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-def at(milliseconds: int) -> datetime:
+def instant_at(milliseconds: int) -> datetime:
     """An instant after T0."""
     return datetime.fromtimestamp((T0 + milliseconds) / 1000, UTC)
 
@@ -170,7 +170,7 @@ class Logs:
         """The high watermark."""
         return len(self.log_of(tp))
 
-    def seen(self, tp: TopicPartition, start: int, stop: int) -> list[Seen]:
+    def visible_messages(self, tp: TopicPartition, start: int, stop: int) -> list[Seen]:
         """What a reader of [start, stop) must give."""
         return [message for message in self.log_of(tp)[start:stop] if message is not None]
 

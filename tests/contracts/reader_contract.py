@@ -27,7 +27,7 @@ from windrow.ingest.schema.messages import MESSAGES
 MIB = 1024 * 1024
 
 
-def seen(batches: list[pa.RecordBatch]) -> list[Seen]:
+def messages_in(batches: list[pa.RecordBatch]) -> list[Seen]:
     """The messages of batches as the mirror has them."""
     return [
         Seen(
@@ -57,7 +57,7 @@ def plan_of(broker: Broker, tp: TopicPartition, on_loss: OnLoss = "fail") -> Rea
     return ReadPlan(broker.cluster_id(), {tp.topic: broker.topic(tp.topic).topic_id}, on_loss)
 
 
-def some(count: int) -> list[Sent]:
+def make_messages(count: int) -> list[Sent]:
     """Messages that differ."""
     return [Sent(b"value %d" % n, b"key %d" % n, n) for n in range(count)]
 
@@ -100,8 +100,8 @@ class ReaderContract:
         """
         reader = self.patient(broker, plan_of(broker, tp, "skip"))
         batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop, epoch))
-        expected = logs.seen(tp, present.start, present.stop)
-        assert seen(batches) == expected
+        expected = logs.visible_messages(tp, present.start, present.stop)
+        assert messages_in(batches) == expected
         assert (summary.read, summary.bytes, summary.skipped) == (
             len(expected),
             size(expected),
@@ -117,8 +117,8 @@ class ReaderContract:
         reader = self.reader(broker, tp, **bounds)
         batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop))
         assert all(batch.schema.equals(MESSAGES) and batch.num_rows > 0 for batch in batches)
-        expected = logs.seen(tp, start, stop)
-        assert seen(batches) == expected
+        expected = logs.visible_messages(tp, start, stop)
+        assert messages_in(batches) == expected
         assert (summary.read, summary.bytes) == (len(expected), size(expected))
         assert summary.next_offset >= stop
         assert 0 <= summary.aborted <= logs.aborted_in(tp, start, stop)
@@ -196,11 +196,11 @@ class ReaderContract:
         visible messages, wherever it starts and stops.
         """
         tp = logs.partition()
-        logs.send(tp, *some(2))
-        logs.transaction(tp, *some(2), commit=True)
-        logs.transaction(tp, *some(3), commit=False)
-        logs.send(tp, *some(1))
-        logs.transaction(tp, *some(1), commit=True)
+        logs.send(tp, *make_messages(2))
+        logs.transaction(tp, *make_messages(2), commit=True)
+        logs.transaction(tp, *make_messages(3), commit=False)
+        logs.send(tp, *make_messages(1))
+        logs.transaction(tp, *make_messages(1), commit=True)
         end = logs.end(tp)
         for start in range(end):
             for stop in range(start + 1, end + 1):
@@ -211,7 +211,7 @@ class ReaderContract:
         its end without a batch.
         """
         tp = logs.partition()
-        logs.transaction(tp, *some(1), commit=True)
+        logs.transaction(tp, *make_messages(1), commit=True)
         assert self.read(broker, logs, tp, 1, 2) == ReadSummary(
             next_offset=2, read=0, bytes=0, aborted=0
         )
@@ -221,11 +221,11 @@ class ReaderContract:
         middle and at the end of the range.
         """
         tp = logs.partition()
-        logs.transaction(tp, *some(3), commit=False)
-        logs.send(tp, *some(2))
-        logs.transaction(tp, *some(4), commit=False)
-        logs.transaction(tp, *some(2), commit=True)
-        logs.transaction(tp, *some(5), commit=False)
+        logs.transaction(tp, *make_messages(3), commit=False)
+        logs.send(tp, *make_messages(2))
+        logs.transaction(tp, *make_messages(4), commit=False)
+        logs.transaction(tp, *make_messages(2), commit=True)
+        logs.transaction(tp, *make_messages(5), commit=False)
         assert self.read(broker, logs, tp, 0, logs.end(tp)).aborted == 12
         assert self.read(broker, logs, tp, 1, logs.end(tp) - 2).aborted == 10
         assert self.read(broker, logs, tp, 4, 6).aborted == 0
@@ -233,7 +233,7 @@ class ReaderContract:
     def test_only_aborted_messages(self, broker: Broker, logs: Logs) -> None:
         """A range inside one aborted run has nothing to read and says why."""
         tp = logs.partition()
-        logs.transaction(tp, *some(9), commit=False)
+        logs.transaction(tp, *make_messages(9), commit=False)
         assert self.read(broker, logs, tp, 2, 7).aborted == 5
 
     def test_any_range_over_what_compaction_removed(self, broker: Broker, logs: Logs) -> None:
@@ -247,7 +247,9 @@ class ReaderContract:
             )
         logs.compact(tp)
         end = logs.end(tp)
-        removed = [offset for offset in range(end) if not logs.seen(tp, offset, offset + 1)]
+        removed = [
+            offset for offset in range(end) if not logs.visible_messages(tp, offset, offset + 1)
+        ]
         assert removed == [0, 1, 3, 4, 6, 8]
         for start in range(end):
             for stop in range(start + 1, end + 1):
@@ -256,28 +258,30 @@ class ReaderContract:
     def test_a_stop_below_the_end_is_kept(self, broker: Broker, logs: Logs) -> None:
         """Nothing at or beyond the stop is given, however much there is."""
         tp = logs.partition()
-        logs.send(tp, *some(7000))
+        logs.send(tp, *make_messages(7000))
         self.read(broker, logs, tp, 0, 1)
         self.read(broker, logs, tp, 1234, 6789)
 
     def test_cuts_join_up(self, broker: Broker, logs: Logs) -> None:
         """Adjacent splits give each message once."""
         tp = logs.partition()
-        logs.send(tp, *some(5))
-        logs.transaction(tp, *some(4), commit=False)
-        logs.transaction(tp, *some(6), commit=True)
+        logs.send(tp, *make_messages(5))
+        logs.transaction(tp, *make_messages(4), commit=False)
+        logs.transaction(tp, *make_messages(6), commit=True)
         cuts = [0, 1, 6, 7, 9, 11, 16, logs.end(tp)]
         parts = [
             batches_of(self.reader(broker, tp), Split(tp.topic, 0, a, b)) for a, b in pairwise(cuts)
         ]
-        assert [m for part in parts for m in seen(part)] == logs.seen(tp, 0, logs.end(tp))
+        assert [m for part in parts for m in messages_in(part)] == logs.visible_messages(
+            tp, 0, logs.end(tp)
+        )
 
     # ----------------------------------------------------------------------------------------------
 
     def test_batches_are_bounded_by_rows(self, broker: Broker, logs: Logs) -> None:
         """No batch has more rows than the bound, and all but the last are full."""
         tp = logs.partition()
-        logs.send(tp, *some(2500))
+        logs.send(tp, *make_messages(2500))
         batches = batches_of(self.reader(broker, tp, rows_max=1000), Split(tp.topic, 0, 0, 2500))
         assert [b.num_rows for b in batches] == [1000, 1000, 500]
         self.read(broker, logs, tp, 0, 2500, rows_max=7)
@@ -287,10 +291,15 @@ class ReaderContract:
         sizes around it.
         """
         tp = logs.partition()
-        logs.send(tp, *some(500), *[Sent(b"x" * (200_000 + n)) for n in range(40)], *some(500))
+        logs.send(
+            tp,
+            *make_messages(500),
+            *[Sent(b"x" * (200_000 + n)) for n in range(40)],
+            *make_messages(500),
+        )
         batches = batches_of(self.reader(broker, tp, bytes_max=MIB), Split(tp.topic, 0, 0, 1040))
-        assert max(size(seen([b])) for b in batches) <= MIB
-        assert seen(batches) == logs.seen(tp, 0, 1040)
+        assert max(size(messages_in([b])) for b in batches) <= MIB
+        assert messages_in(batches) == logs.visible_messages(tp, 0, 1040)
 
     def test_batches_are_bounded_by_the_bytes_of_headers(self, broker: Broker, logs: Logs) -> None:
         """They take memory like values, and a batch can't hold more than 2 GiB of them."""
@@ -315,14 +324,14 @@ class ReaderContract:
             <= MIB
         )
         assert len(batches) == 4
-        assert seen(batches) == logs.seen(tp, 0, 40)
+        assert messages_in(batches) == logs.visible_messages(tp, 0, 40)
 
     def test_a_message_beyond_the_bounds_passes(self, broker: Broker, logs: Logs) -> None:
         """A single huge message is a batch of its own, between its neighbours."""
         tp = logs.partition()
-        logs.send(tp, *some(3))
+        logs.send(tp, *make_messages(3))
         logs.send(tp, Sent(b"x" * (10 * MIB)))
-        logs.send(tp, *some(3))
+        logs.send(tp, *make_messages(3))
         assert [
             b.num_rows
             for b in batches_of(self.reader(broker, tp, bytes_max=MIB), Split(tp.topic, 0, 0, 7))
@@ -336,12 +345,12 @@ class ReaderContract:
         is there.
         """
         tp = logs.partition()
-        logs.send(tp, *some(10))
+        logs.send(tp, *make_messages(10))
         logs.cluster.delete_before(tp, 6)
         with pytest.raises(DataLossError) as error:
             batches_of(self.reader(broker, tp), Split(tp.topic, 0, 4, 10))
         assert (error.value.topic, error.value.partition, error.value.offset) == (tp.topic, 0, 4)
-        assert "6 to 10" in error.value.what
+        assert "6 to 10" in error.value.message
         self.read(broker, logs, tp, 6, 10)
 
     def test_a_start_that_is_gone_is_skipped(self, broker: Broker, logs: Logs) -> None:
@@ -349,10 +358,10 @@ class ReaderContract:
         is gone is counted, and no aborted run in it.
         """
         tp = logs.partition()
-        logs.send(tp, *some(3))
-        logs.transaction(tp, *some(3), commit=False)
-        logs.send(tp, *some(3))
-        logs.transaction(tp, *some(2), commit=False)
+        logs.send(tp, *make_messages(3))
+        logs.transaction(tp, *make_messages(3), commit=False)
+        logs.send(tp, *make_messages(3))
+        logs.transaction(tp, *make_messages(2), commit=False)
         end = logs.end(tp)
         logs.cluster.delete_before(tp, 6)
         self.skip(broker, logs, tp, 1, end, range(6, end))
@@ -394,7 +403,7 @@ class ReaderContract:
         waiting would not help.
         """
         tp = logs.partition()
-        logs.send(tp, *some(3))
+        logs.send(tp, *make_messages(3))
         epoch = broker.stable_ends([tp])[tp].leader_epoch
         for split_epoch in (epoch, None):
             with pytest.raises(DataLossError, match="0 to 3") as error:
@@ -409,8 +418,8 @@ class ReaderContract:
         or what is left is read and the rest counted.
         """
         tp = logs.partition()
-        logs.send(tp, *some(4))
-        logs.transaction(tp, *some(2), commit=False)
+        logs.send(tp, *make_messages(4))
+        logs.transaction(tp, *make_messages(2), commit=False)
         with pytest.raises(
             DataLossError, match=r"to 9 are wanted, but the log holds 0 to 7"
         ) as error:
@@ -428,25 +437,25 @@ class ReaderContract:
         markers are not, and nothing is waited for.
         """
         tp = logs.partition()
-        logs.send(tp, *some(1))
-        logs.transaction(tp, *some(2), commit=False)
-        logs.transaction(tp, *some(1), commit=True)
-        with logs.open_transaction(tp, *some(2)):
+        logs.send(tp, *make_messages(1))
+        logs.transaction(tp, *make_messages(2), commit=False)
+        logs.transaction(tp, *make_messages(1), commit=True)
+        with logs.open_transaction(tp, *make_messages(2)):
             reader = self.dirty(broker, plan_of(broker, tp))
             batches, summary = gathered(reader, Split(tp.topic, 0, 0, 8))
             assert offsets(batches) == [0, 1, 2, 4, 6, 7]
             assert (summary.read, summary.aborted, summary.skipped) == (6, 0, 0)
-            assert summary.bytes == size(seen(batches))
+            assert summary.bytes == size(messages_in(batches))
 
     def test_a_recreated_topic_is_refused(self, broker: Broker, logs: Logs) -> None:
         """Another topic of the same name is not read, even where it has the offsets;
         nor is that a loss to skip.
         """
         tp = logs.partition()
-        logs.send(tp, *some(3))
+        logs.send(tp, *make_messages(3))
         plans = plan_of(broker, tp), plan_of(broker, tp, "skip")
         logs.recreate(tp.topic)
-        logs.send(tp, *some(5))
+        logs.send(tp, *make_messages(5))
         for plan in plans:
             for start, stop in ((0, 3), (0, 9), (7, 9)):
                 with pytest.raises(IdentityError) as refused:
@@ -458,7 +467,7 @@ class ReaderContract:
         hold any more.
         """
         tp = logs.partition()
-        logs.send(tp, *some(1))
+        logs.send(tp, *make_messages(1))
         readers = self.reader(broker, tp), self.make(broker, plan_of(broker, tp, "skip"))
         logs.cluster.delete(tp.topic)
         for reader in readers:
@@ -468,7 +477,7 @@ class ReaderContract:
     def test_another_cluster_is_refused(self, broker: Broker, logs: Logs) -> None:
         """A cluster with another id is not read."""
         tp = logs.partition()
-        logs.send(tp, *some(1))
+        logs.send(tp, *make_messages(1))
         reader = self.make(broker, ReadPlan("another cluster", plan_of(broker, tp).topics, "skip"))
         with pytest.raises(IdentityError, match="another cluster"):
             batches_of(reader, Split(tp.topic, 0, 0, 1))
@@ -478,12 +487,12 @@ class ReaderContract:
         limit, never with a part; it is no loss to skip.
         """
         tp = logs.partition()
-        logs.send(tp, *some(2))
+        logs.send(tp, *make_messages(2))
         readers = (
             self.impatient(broker, plan_of(broker, tp)),
             self.impatient(broker, plan_of(broker, tp, "skip")),
         )
-        with logs.open_transaction(tp, *some(1)):
+        with logs.open_transaction(tp, *make_messages(1)):
             for reader in readers:
                 with pytest.raises(UnreachableError) as stalled:
                     batches_of(reader, Split(tp.topic, 0, 0, 3))
@@ -495,19 +504,21 @@ class ReaderContract:
     def test_a_reader_travels(self, broker: Broker, logs: Logs) -> None:
         """A reader is pickled before it reads, and reads the same."""
         tp = logs.partition()
-        logs.send(tp, *some(3))
+        logs.send(tp, *make_messages(3))
         first = self.reader(broker, tp)
         reader = pickle.loads(pickle.dumps(first))
-        assert seen(batches_of(reader, Split(tp.topic, 0, 0, 3))) == logs.seen(tp, 0, 3)
+        assert messages_in(batches_of(reader, Split(tp.topic, 0, 0, 3))) == logs.visible_messages(
+            tp, 0, 3
+        )
 
     def test_a_reader_reads_again(self, broker: Broker, logs: Logs) -> None:
         """One reader reads one split after the other; each summary is of the last."""
         tp = logs.partition()
-        logs.send(tp, *some(9))
+        logs.send(tp, *make_messages(9))
         reader = self.reader(broker, tp)
         for start, stop in ((0, 9), (2, 5), (0, 9)):
             batches, summary = gathered(reader, Split(tp.topic, 0, start, stop))
-            assert seen(batches) == logs.seen(tp, start, stop)
+            assert messages_in(batches) == logs.visible_messages(tp, start, stop)
             assert summary.read == stop - start
 
     def test_who_takes_ends_the_read(self, broker: Broker, logs: Logs) -> None:
@@ -515,7 +526,7 @@ class ReaderContract:
         and the reader reads the next split as ever.
         """
         tp = logs.partition()
-        logs.send(tp, *some(9))
+        logs.send(tp, *make_messages(9))
         reader = self.reader(broker, tp, rows_max=2)
         given_offsets: list[int] = []
 
@@ -528,14 +539,16 @@ class ReaderContract:
             reader.read(Split(tp.topic, 0, 0, 9), take)
         assert given_offsets == [0, 1, 2, 3]
         self.read(broker, logs, tp, 0, 9, rows_max=2)
-        assert seen(batches_of(reader, Split(tp.topic, 0, 4, 9))) == logs.seen(tp, 4, 9)
+        assert messages_in(batches_of(reader, Split(tp.topic, 0, 4, 9))) == logs.visible_messages(
+            tp, 4, 9
+        )
 
     def test_read_until_there_is_enough(self, broker: Broker, logs: Logs) -> None:
         """`read_until` gives no batch beyond the one that was enough, and says whether
         the end was reached before.
         """
         tp = logs.partition()
-        logs.send(tp, *some(9))
+        logs.send(tp, *make_messages(9))
         reader = self.reader(broker, tp, rows_max=2)
         given_offsets: list[int] = []
 

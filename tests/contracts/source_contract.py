@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.logs import UNSTAMPED, at
+from tests.contracts.logs import UNSTAMPED, instant_at
 from tests.contracts.source_desk import (
     FIRST,
     HOUR,
@@ -64,7 +64,7 @@ class SourceContract:
         topic = desk.logs.topic(2)
         for p in range(2):
             desk.send(TopicPartition(topic, p), *minutes(*range(10)))
-        desk.engine = DyingEngine(after=3)
+        desk.engine = DyingEngine(splits_done=3)
         source = {"topic": topic, "split_records": 4}
         with pytest.raises(InterruptedRunError):
             desk.run(desk.pipeline(source), 0)
@@ -177,8 +177,8 @@ class SourceContract:
         ) as refused:
             desk.run(desk.pipeline({"topic": names}), 1)
         assert (refused.value.topic, refused.value.partition) == (topic, 0)
-        assert "window.grid: batch" in refused.value.do
-        assert "LogAppendTime" in refused.value.do
+        assert "window.grid: batch" in refused.value.advice
+        assert "LogAppendTime" in refused.value.advice
         desk.send(tp, *minutes(65, 125))
         desk.run(desk.pipeline({"topic": names}), 2, 1)
         desk.run(desk.pipeline({"topic": names}), 0)
@@ -248,7 +248,7 @@ class SourceContract:
         desk.send(tp, *minutes(0, 1))
         pipeline = desk.pipeline({"topic": tp.topic})
         desk.run(pipeline, 0)
-        old_ids = desk.sent.pop(tp)
+        old_ids = desk.sent_ids.pop(tp)
         desk.logs.recreate(tp.topic)
         desk.send(tp, *minutes(61, 62, 63))
         with pytest.raises(IdentityError, match="rebase"):
@@ -262,7 +262,7 @@ class SourceContract:
         assert [(s.start, s.stop) for s in result.committed.receipt.plan.splits] == [(0, 3)]
         assert desk.sink is not None
         assert sorted(i for piece in desk.sink.pieces() for i in piece["id"].to_pylist()) == sorted(
-            [*old_ids.values(), *desk.sent[tp].values()]
+            [*old_ids.values(), *desk.sent_ids[tp].values()]
         )
 
     # ----------------------------------------------------------------------------------------------
@@ -299,13 +299,13 @@ class SourceContract:
         )
         (result,) = desk.run(pipeline, 0)
         assert desk.now >= FIRST + timedelta(hours=1, minutes=8)
-        assert [m.how for m in result.committed.receipt.plan.stop.marks] == ["open"]
+        assert [m.origin for m in result.committed.receipt.plan.stop.marks] == ["open"]
         assert "transaction" in result.committed.receipt.warnings[0]
         running.end(commit=True)
         desk.logs.log_of(tp).append(None)
         desk.note(tp, 1, hidden)
         desk.send(tp, *minutes(61))
-        desk.now = at(24 * HOUR)
+        desk.now = instant_at(24 * HOUR)
         (late,) = desk.run(pipeline, 1)
         assert late.committed.receipt.counts.late == 1
         assert desk.verdict().ok, str(desk.verdict())
@@ -331,8 +331,8 @@ class SourceContract:
             desk.send(tp, *minutes(n), key=b"k")
             desk.send(tp, *minutes(n), key=b"%d" % n)
         desk.logs.compact(tp)
-        remaining = {m.offset for m in desk.logs.seen(tp, 0, desk.logs.end(tp))}
-        removed = {o for o in desk.sent[tp] if o not in remaining}
+        remaining = {m.offset for m in desk.logs.visible_messages(tp, 0, desk.logs.end(tp))}
+        removed = {o for o in desk.sent_ids[tp] if o not in remaining}
         desk.run(desk.pipeline({"topic": tp.topic, "split_records": 3}), 0)
         assert removed
         assert desk.verdict({tp: removed}).ok, str(desk.verdict())
@@ -404,7 +404,7 @@ class SourceContract:
         [
             ("earliest", "start", 0),
             ("latest", "start", 0),
-            ({"timestamp": at(60_000).isoformat()}, "start", 1),
+            ({"timestamp": instant_at(60_000).isoformat()}, "start", 1),
             ("earliest", "window", 2),
         ],
     )
@@ -432,8 +432,8 @@ class SourceContract:
         ("stop", "end"),
         [
             ("latest", 5),
-            ({"timestamp": at(60_000 * 3).isoformat()}, 3),
-            ({"timestamp": at(60_000 * 9).isoformat(), "no_match": "latest"}, 5),
+            ({"timestamp": instant_at(60_000 * 3).isoformat()}, 3),
+            ({"timestamp": instant_at(60_000 * 9).isoformat(), "no_match": "latest"}, 5),
             ({"committed": "GROUP"}, 4),
             ({"offsets": "partition:0,offset:2"}, 2),
             ({"offsets": {0: 7}}, 7),
@@ -476,7 +476,7 @@ class SourceContract:
         """The lowest uncommitted batch comes first: no later one is cut before it is committed."""
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0))
-        desk.engine = DyingEngine(after=0)
+        desk.engine = DyingEngine(splits_done=0)
         pipeline = desk.pipeline({"topic": tp.topic}, {"grid": "batch"})
         with pytest.raises(InterruptedRunError):
             desk.batch(pipeline, "a")
@@ -517,7 +517,7 @@ class SourceContract:
         [
             ("earliest", 0),
             ("latest", 4),
-            ({"timestamp": at(60_000 * 2).isoformat()}, 2),
+            ({"timestamp": instant_at(60_000 * 2).isoformat()}, 2),
             ({"offsets": {0: 3}}, 3),
             ({"offsets": "partition:0,offset:1"}, 1),
             ({"committed": "nobody", "reset": "earliest"}, 0),
@@ -559,7 +559,7 @@ class SourceContract:
         assert first is not None
         assert first.group_offsets is not None
         assert (first.group_offsets.succeeded, first.group_offsets.failed) == (1, 0)
-        assert desk.broker_at("read_committed").committed(group, [tp]) == {tp: 3}
+        assert desk.broker_at("read_committed").committed_offsets(group, [tp]) == {tp: 3}
         desk.broker_at("read_committed").alter_offsets(group, {tp: 0})
         desk.send(tp, *minutes(3))
         desk.batch(pipeline, "b")
@@ -572,7 +572,7 @@ class SourceContract:
         pipeline = desk.pipeline({"topic": tp.topic})
         desk.run(pipeline, 0)
         desk.logs.recreate(tp.topic)
-        desk.sent.clear()
+        desk.sent_ids.clear()
         desk.send(tp, *minutes(61, 62))
         rebase(pipeline, Earliest())
         (result,) = desk.run(pipeline, 1)

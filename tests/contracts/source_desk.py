@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.contracts.logs import Logs, Sent, at
+from tests.contracts.logs import Logs, Sent, instant_at
 from tests.sinks.with_dead_letters import MemoryBoth
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -40,8 +40,8 @@ from windrow.ingest.transform.validate import Validate
 
 THINGS = Path(__file__).parents[1] / "integration"
 HOUR = 3_600_000
-FIRST = at(0)
-LATER = at(30 * 24 * HOUR)
+FIRST = instant_at(0)
+LATER = instant_at(30 * 24 * HOUR)
 
 
 def hour(n: int) -> Window:
@@ -62,7 +62,7 @@ class InterruptedRunError(Exception):
 class DyingEngine:
     """Dies after so many splits were staged, once."""
 
-    after: int
+    splits_done: int
     died: bool = False
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ class DyingEngine:
         """See `ports.engine.Engine.run`."""
         done = []
         for split in splits:
-            if len(done) == self.after and not self.died:
+            if len(done) == self.splits_done and not self.died:
                 self.died = True
                 raise InterruptedRunError
             done.append(task(split))
@@ -118,7 +118,7 @@ class SourceDesk:
     now: datetime = LATER
     engine: Engine = field(default_factory=LocalEngine)
     ids: Iterator[int] = field(default_factory=count)
-    sent: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
+    sent_ids: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     sink: MemoryBoth | None = None
     plain: bool = False
 
@@ -139,7 +139,7 @@ class SourceDesk:
             first + i: int((m.value or b"").split(b":")[1].split(b",")[0])
             for i, m in enumerate(messages)
         }
-        self.sent.setdefault(tp, {}).update(ids)
+        self.sent_ids.setdefault(tp, {}).update(ids)
 
     def spec(
         self, source: Mapping[str, Any], window: Mapping[str, Any] | None = None, **over: Any
@@ -202,7 +202,7 @@ class SourceDesk:
         left_out = without or {}
         expected = {
             tp: {o: i for o, i in id_by_offset.items() if o not in left_out.get(tp, set())}
-            for tp, id_by_offset in self.sent.items()
+            for tp, id_by_offset in self.sent_ids.items()
         }
         receipts = [c.receipt for c in self.sink.receipts()]
         dead = [self.sink.read_dead(r.window) for r in receipts]

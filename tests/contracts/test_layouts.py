@@ -32,8 +32,8 @@ def test_layouts_in_memory(part: int, dice: random.Random) -> None:
         with TemporaryDirectory(dir=MEMORY) as folder:
             layout = Layout(memory_desk(Path(folder)), seed, steps=8)
             layout.read()
-            assert layout.desk.verdict(layout.gone).ok, (
-                f"seed {seed}: {layout.desk.verdict(layout.gone)}"
+            assert layout.desk.verdict(layout.removed).ok, (
+                f"seed {seed}: {layout.desk.verdict(layout.removed)}"
             )
 
 

@@ -27,8 +27,8 @@ def memory_desk(folder: Path) -> SourceDesk:
     broker = MemoryBroker()
     return SourceDesk(
         Logs(MemoryCluster(broker)),
-        broker.at,
-        lambda isolation, plan: MemoryReader(broker.at(isolation), plan),
+        broker.with_isolation,
+        lambda isolation, plan: MemoryReader(broker.with_isolation(isolation), plan),
         folder,
     )
 

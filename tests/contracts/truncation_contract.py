@@ -250,8 +250,8 @@ class TruncationContract(ReadTruncationContract):
             cut.run("idle batches", 1)
         assert cut.run("idle batches", 2, "skip") is None
         (finding,) = cut.findings("idle batches")
-        assert "ends at offset 400 now, below 600" in finding.what
-        assert "on_loss: skip" in finding.do
+        assert "ends at offset 400 now, below 600" in finding.message
+        assert "on_loss: skip" in finding.advice
 
     @pytest.mark.slow
     def test_an_hour_while_the_log_ends_below_the_last(self, cut: Cut) -> None:
@@ -286,7 +286,7 @@ class TruncationContract(ReadTruncationContract):
             cut.run("later hours", 1)
         assert refused.value.exit_code == 1
         (finding,) = cut.findings("later hours")
-        assert "was cut off below offset 700 and has grown again" in finding.what
+        assert "was cut off below offset 700 and has grown again" in finding.message
         result = cut.run("later hours", 1, "skip")
         assert result is not None
         assert (

@@ -20,7 +20,7 @@ import pytest
 import windrow
 from tests.kafka.produce import create_topic
 from tests.shape.readme import ROOT, blocks
-from tests.sinks.kafka.world import committed
+from tests.sinks.kafka.world import read_committed
 from windrow.ingest.dataframes.options import write_options
 from windrow.ingest.dataframes.sink import read_write_spec
 from windrow.ingest.errors import SpecError
@@ -53,7 +53,7 @@ class Ground:
 
     def messages(self) -> list[ck.Message]:
         """The target topic's, that readers of what is committed see."""
-        return list(committed(self.kafka, self.topic))
+        return list(read_committed(self.kafka, self.topic))
 
     def ids(self) -> Counter[int]:
         return Counter(json.loads(m.value() or b"")["id"] for m in self.messages())
@@ -181,7 +181,7 @@ class TestOnSpark:
         rows = [(b"k1", b"\x00v", ground.topic), (None, b"w", other_topic)]
         ground.write(spark.createDataFrame(rows, "key binary, value binary, topic string"), 1)
         assert [(m.key(), m.value()) for m in ground.messages()] == [(b"k1", b"\x00v")]
-        assert [(m.key(), m.value()) for m in committed(kafka, other_topic)] == [(None, b"w")]
+        assert [(m.key(), m.value()) for m in read_committed(kafka, other_topic)] == [(None, b"w")]
         with pytest.raises(Exception, match=r"none of sink\.topics"):
             ground.write(
                 spark.createDataFrame(
@@ -336,7 +336,7 @@ def test_all_that_is_wrong_with_the_options() -> None:
         "bath: unknown",
         "save()",
     ):
-        assert part in error.value.what
+        assert part in error.value.message
 
 
 REFUSED: list[tuple[str, str]] = [
@@ -389,4 +389,4 @@ def test_what_a_file_cannot_say(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "out.yaml").write_text(text)
     with pytest.raises(SpecError) as error:
         read_write_spec(tmp_path / "out.yaml")
-    assert says in error.value.what
+    assert says in error.value.message

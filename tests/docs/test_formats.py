@@ -23,7 +23,7 @@ from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.schema_registry import UsesSchemas
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.values import messages_with
 from windrow.ingest.transform.chain import Chain
 from windrow.ingest.transform.validate import Validate
 
@@ -165,7 +165,7 @@ def test_each_message_becomes_what_stands_beside_it(
     rules = chain.open()
     for message in example.messages:
         key, value = octets(message.get("key", "none")), octets(message["value"])
-        messages = valued([value], [key], [headers(message.get("headers", ""))])
+        messages = messages_with([value], [key], [headers(message.get("headers", ""))])
         decoded = rules(decode(messages), messages)
         assert became(decoded) == message["becomes"], message
 

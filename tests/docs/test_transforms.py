@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from tests.lookups.test_http import Asked, Reply, serving
+from tests.lookups.test_http import Reply, ServiceRequest, serving
 from tests.transform.small_verdicts import columns_of, decoded
 from windrow.ingest.config.transform import TransformSpec
 from windrow.ingest.schema.messages import HEADERS, MESSAGES
 from windrow.ingest.testing.contracts.transform import apply
-from windrow.ingest.transform.kind import StepPlace
+from windrow.ingest.transform.kind import StepContext
 from windrow.ingest.transform.lookup.kind import LookupStepSection
 from windrow.ingest.transform.python.kind import PythonSection
 from windrow.ingest.transform.sql.step import Sql
@@ -140,7 +140,7 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "enrich.py").write_text(code)
     section = next(s for s in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL) if "python:" in s)
     (step,) = yaml.safe_load(section)["transform"]["steps"]
-    python_step = PythonSection.model_validate(step).transform(StepPlace("s", tmp_path))
+    python_step = PythonSection.model_validate(step).transform(StepContext("s", tmp_path))
     rows = pa.record_batch({"id": pa.array([1]), "text": ["ende"]})
     transformed = apply(python_step, decoded(rows))
     assert transformed.rows.to_pylist() == [{"id": 1, "text": "ende", "language": "en"}]
@@ -151,7 +151,7 @@ def test_the_services_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("GEO_AUTHORIZATION", "Bearer x")
     (tmp_path / "geo.py").write_text(next(c for c in CODE if "class Place" in c))
 
-    def reply(request: Asked) -> Reply:
+    def reply(request: ServiceRequest) -> Reply:
         if request.method == "GET":
             return Reply({"country": "UA"}) if request.key == "::1" else Reply(status=404)
         return Reply(
@@ -163,10 +163,12 @@ def test_the_services_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for section in sections:
             local_section = section.replace("https://geo.internal", service.url)
             (step,) = yaml.safe_load(local_section)["transform"]["steps"]
-            lookup_step = LookupStepSection.model_validate(step).transform(StepPlace("s", tmp_path))
+            lookup_step = LookupStepSection.model_validate(step).transform(
+                StepContext("s", tmp_path)
+            )
             transformed = apply(lookup_step, decoded(pa.record_batch({"ip": ["::1"]})))
             assert transformed.rows["country"].to_pylist() == ["UA"]
-    assert [request.method for request in service.asked] == ["GET", "POST"]
+    assert [request.method for request in service.requests] == ["GET", "POST"]
 
 
 def test_the_steps_of_the_page_are_taken() -> None:

@@ -29,7 +29,13 @@ from windrow.ingest.ports.decoder import Decoded, Decoder, Deletes
 from windrow.ingest.schema.message_part import Part
 from windrow.ingest.schema.messages import HEADERS, last_values
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import dead, deleted, valued, verdicts, whole
+from windrow.ingest.testing.contracts.values import (
+    check_shape,
+    dead,
+    deleted,
+    messages_with,
+    verdicts,
+)
 
 HERE = Path(__file__).parent
 
@@ -59,7 +65,7 @@ class TestComposed(DecoderContract):
     BAD: ClassVar = [b'{"amount":"hunter2"}', b"hunter2", b'{"hunter2":1}']
 
     def messages(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        return valued(values, [KEY] * len(values))
+        return messages_with(values, [KEY] * len(values))
 
     @pytest.fixture
     def decoder(self) -> Decoder:
@@ -69,13 +75,13 @@ class TestComposed(DecoderContract):
 def decoded(decoder: Decoder, messages: pa.RecordBatch) -> Decoded:
     """The verdicts, of the shape that all promise."""
     batch = decoder.open()(messages)
-    whole(batch, decoder.columns.arrow_schema, messages.num_rows)
+    check_shape(batch, decoder.columns.arrow_schema, messages.num_rows)
     return batch
 
 
 def test_each_column_comes_from_its_place() -> None:
     """The columns stand in the schema's order, whatever part of the message they come from."""
-    messages = valued(
+    messages = messages_with(
         [b'{"amount":5,"shop":"not this"}'],
         [KEY],
         [[("x-trace", b"1"), ("other", b"2"), ("x-trace", b"3")]],
@@ -100,7 +106,7 @@ def test_the_first_part_that_refuses_a_message_says_why() -> None:
         [("x-trace", b"\xff")],
         [("x-trace", None)],
     ]
-    batch = decoded(SALES, valued(values, keys, headers))
+    batch = decoded(SALES, messages_with(values, keys, headers))
     assert batch.row_index.to_pylist() == [0, 6]
     assert [(row["amount"], row["trace"]) for row in batch.rows.to_pylist()] == [
         (0, None),
@@ -137,7 +143,7 @@ def test_a_tombstone_that_is_only_counted_needs_a_good_key() -> None:
         headers={"trace": "t"},
         on_null="drop",
     )
-    batch = decoded(decoder, valued([None, None, b'{"amount":1}'], [b"no", KEY, KEY]))
+    batch = decoded(decoder, messages_with([None, None, b'{"amount":1}'], [b"no", KEY, KEY]))
     assert (batch.row_index.to_pylist(), dead(batch), batch.dropped) == (
         [2],
         [(0, "key", "key:not_json")],
@@ -150,10 +156,10 @@ def test_a_prefix_tells_the_keys_columns_from_the_values() -> None:
     decoder = decoder_of(
         "Named", key={"fields": ["key_id"], "fields_prefix": "key_"}, fields_include="except_key"
     )
-    assert decoded(decoder, valued([b'{"id":2}'], [b'{"id":1}'])).rows.to_pylist() == [
+    assert decoded(decoder, messages_with([b'{"id":2}'], [b'{"id":1}'])).rows.to_pylist() == [
         {"key_id": 1, "id": 2}
     ]
-    refused = decoded(decoder, valued([b'{"id":2}'], [b'{"key_id":1}']))
+    refused = decoded(decoder, messages_with([b'{"id":2}'], [b'{"key_id":1}']))
     assert refused.dead_detail.to_pylist() == ["Object misses a required field - at the key's $.id"]
 
 
@@ -187,7 +193,9 @@ def test_keys_of_formats_with_a_schema(
             "fields_include": "except_key",
         }
     )
-    batch = decoded(make_decoder(section, tmp_path), valued([b'{"id":2}'] * 3, [*octets, None]))
+    batch = decoded(
+        make_decoder(section, tmp_path), messages_with([b'{"id":2}'] * 3, [*octets, None])
+    )
     assert batch.rows.to_pylist() == [{"key_id": 1, "id": 2}]
     assert [reason for _, _, reason in dead(batch)] == [f"key:not_{key['format']}", "key:null"]
 
@@ -225,14 +233,14 @@ def test_key_and_value_must_agree(
     """
     decoder = decoder_of("Wide", key={"fields": names})
     keys, values = ([json.dumps(pair[part]).encode() for pair in pairs] for part in (0, 1))
-    verdict_by_index = verdicts(decoded(decoder, valued(values, keys)))
+    verdict_by_index = verdicts(decoded(decoder, messages_with(values, keys)))
     decode_alone = RowDecoder(
         ModelReference("composed_models.py:Wide", HERE), JsonEncoding()
     ).open()
     rows = [
         (
-            decode_alone(valued([k])).rows.to_pylist()[0],
-            decode_alone(valued([v])).rows.to_pylist()[0],
+            decode_alone(messages_with([k])).rows.to_pylist()[0],
+            decode_alone(messages_with([v])).rows.to_pylist()[0],
         )
         for k, v in zip(keys, values, strict=True)
     ]
@@ -265,7 +273,7 @@ def test_a_message_whose_key_and_value_lost_a_part_of_a_timestamp() -> None:
     ]
     batch = decoded(
         decoder_of("Wide", key={"fields": ["d"]}),
-        valued([value for _, value in pairs], [key for key, _ in pairs]),
+        messages_with([value for _, value in pairs], [key for key, _ in pairs]),
     )
     assert (batch.valid, batch.truncated) == (4, 3)
 
@@ -275,7 +283,7 @@ def test_a_header_that_must_be_there() -> None:
     message is refused.
     """
     decoder = decoder_of("Strict", headers={"source": "src"})
-    messages = valued(
+    messages = messages_with(
         [b'{"id":1}'] * 4,
         None,
         [[("src", b"\xff")], [("src", None)], [], [("src", b""), ("SRC", b"x")]],
@@ -320,7 +328,7 @@ def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> 
         ModelReference("m.py:M", tmp_path), WordsDecoder(9), key, ("id",), part=section.part
     )
     keys = [b'{"id":0}', b"", b'{"id":2}', b'{"id":3}']
-    batch = decoded(decoder, valued([b"a bc", b"x", b"", b"d"], keys))
+    batch = decoded(decoder, messages_with([b"a bc", b"x", b"", b"d"], keys))
     assert [tuple(row.values()) for row in batch.rows.to_pylist()] == [
         ("a", 0, 1),
         ("bc", 0, 2),
@@ -336,7 +344,7 @@ def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> 
         ModelReference("m.py:M", tmp_path), key, WordsDecoder(9), ("word", "letters"), part=part
     ).open()
     with pytest.raises(BugError, match="no row of a key, or several"):
-        several(valued([b'{"id":1}'], [b"a b"]))
+        several(messages_with([b'{"id":1}'], [b"a b"]))
 
 
 @pytest.mark.parametrize(
@@ -445,7 +453,7 @@ def test_a_message_without_a_value_deletes_by_its_key() -> None:
         fields_include="except_key",
         headers={"trace": "x-trace"},
     )
-    batch = decoded(decoder, valued(values, keys, headers))
+    batch = decoded(decoder, messages_with(values, keys, headers))
     assert deleted(batch) == [
         (0, {"shop": "a", "number": 7}),
         (3, {"shop": "b", "number": 0}),
@@ -466,7 +474,7 @@ def test_a_message_without_a_value_is_the_values_to_judge(primary_key: tuple[str
     decoder = decoder_of(
         "Sale", primary_key, key={"fields": ["number"]}, fields_include="except_key"
     )
-    batch = decoded(decoder, valued([None], [b'{"number":7}']))
+    batch = decoded(decoder, messages_with([None], [b'{"number":7}']))
     assert (dead(batch), batch.deletes) == ([(0, "value", "tombstone")], None)
 
 
@@ -514,7 +522,7 @@ def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> N
         section.part,
         ("id", "word"),
     )
-    batch = decoded(whole_key, valued([None, *values], [b"{", *keys]))
+    batch = decoded(whole_key, messages_with([None, *values], [b"{", *keys]))
     assert deleted(batch) == [
         (1, {"id": 0, "word": "-b"}),
         (2, {"id": 1, "word": "-c"}),
@@ -535,7 +543,7 @@ def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> N
         section.part,
         ("id",),
     )
-    batch = decoded(of_key, valued(values, keys))
+    batch = decoded(of_key, messages_with(values, keys))
     assert deleted(batch) == [(i, {"id": i}) for i in range(4)]  # message 2 has no value
     assert batch.valid == 4
 

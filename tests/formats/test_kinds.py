@@ -65,7 +65,7 @@ class TestWords(DecoderContract):
 
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
         """Megabytes of one byte are one word here."""
-        assert self.decoded(decoder, [b"a", b"\x00" * (4 << 20), b"b"]).rows[
+        assert self.decode_values(decoder, [b"a", b"\x00" * (4 << 20), b"b"]).rows[
             "letters"
         ].to_pylist() == [1, 4 << 20, 1]
 
@@ -182,7 +182,7 @@ def test_a_schema_that_is_not_the_formats(tmp_path: Path) -> None:
         pipeline(tmp_path, [], schema="rules.py:Word")
     assert (
         "length: missing; letters: int32, not in the schema; word: string, by the schema int64"
-        in refused.value.what
+        in refused.value.message
     )
 
 
@@ -245,7 +245,7 @@ def test_a_format_that_is_not_there(tmp_path: Path, decode: object, says: str) -
     """It is refused with the one that is meant, or with all that there are."""
     with pytest.raises(SpecError) as refused:
         parse_spec({**attributes(tmp_path), "decode": decode}, tmp_path)
-    assert says in refused.value.what
+    assert says in refused.value.message
 
 
 @pytest.mark.parametrize("name", FORMATS)

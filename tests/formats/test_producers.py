@@ -22,7 +22,7 @@ from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
 from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.settings.kinds import section_at
-from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.values import messages_with
 
 INSTANT = 'pl.Datetime("us", "UTC")'
 TAGS = 'pl.List(pl.Struct({"key": pl.String, "value": pl.String}))'
@@ -269,7 +269,7 @@ def judged(
                 tuple(WriterSchema(str(i), "AVRO", text) for i, text in enumerate(schemas, 1))
             )
         )
-    decoded = decoder.open()(valued([value]))
+    decoded = decoder.open()(messages_with([value]))
     if decoded.filtered:
         return "filtered"
     return (

@@ -18,7 +18,7 @@ from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.settings.kinds import section_at
-from windrow.ingest.testing.contracts.values import dead, valued
+from windrow.ingest.testing.contracts.values import dead, messages_with
 
 MODEL = """\
 import pandera.polars as pa
@@ -83,7 +83,7 @@ def decoded(
     if isinstance(decoder, ConfluentDecoder):
         decoder = decoder.asking(FixedRegistry(schemas))
     assert decoder.columns.columns[0].name == "money"
-    batch: Decoded = decoder.open()(valued(values))
+    batch: Decoded = decoder.open()(messages_with(values))
     return batch
 
 

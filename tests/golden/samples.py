@@ -115,7 +115,7 @@ RECEIPT = Receipt(
     stop=FROZEN_STOP,
 )
 REFUSED = RefusedWindow(WINDOW, PLAN.digest, "schema-digest", "0.1.0", END)
-PAUSE = Pause(3, paused=True, who="ann", why="an upgrade", at=END)
+PAUSE = Pause(3, paused=True, who="ann", reason="an upgrade", recorded_at=END)
 WRITER_SCHEMA = WriterSchema("5", "AVRO", '"string"', (("shop.Money", '"long"'),))
 
 

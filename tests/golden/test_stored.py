@@ -27,7 +27,7 @@ from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import HOW_WORDS
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.metadata_columns import METADATA
-from windrow.ingest.model.plan import Plan, covered
+from windrow.ingest.model.plan import Plan, covered_ranges
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import FrozenStop, Partitions, Pattern, Topics
 from windrow.ingest.ports import decoder
@@ -129,7 +129,7 @@ def test_pages_and_notes(golden: Golden) -> None:
     lines = [{samples.WINDOW.key: PageLine(1, DIGEST, 5)}, {samples.WINDOW.key: line}]
     pages = [
         Pages([DIGEST], [page_of(lines[0], {}, ())]).with_page(
-            page_of(page_lines, notes, covered(samples.PLAN))
+            page_of(page_lines, notes, covered_ranges(samples.PLAN))
         )
         for page_lines in lines
     ]
@@ -186,7 +186,7 @@ def test_a_message_of_a_kafka_table(golden: Golden) -> None:
     rows = pa.record_batch([["a", "b"], [1, None]], schema=ROWS)
     value = PlainSerializer("json", ("id", "amount"))
     options = KafkaOptions(("out",), "out.windrow", "", value=value, headers={"id": "id"})
-    encoded = MessageEncoder(options).encoded(rows, read, samples.WINDOW).to_pylist()
+    encoded = MessageEncoder(options).encode(rows, read, samples.WINDOW).to_pylist()
     golden("stored/kafka_message.json", [{k: str(v) for k, v in row.items()} for row in encoded])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.formats.avro.schemas import made
+from tests.formats.avro.schemas import random_schema
 from tests.infer.models import columns_of, describe_columns, reason_by_field
 from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.infer.avro import avro_candidates
@@ -263,7 +263,7 @@ def test_any_column_can_come_from_its_schema(
     """Whatever the schema: the file that is written loads, and what judges columns
     before messages are read has nothing against it.
     """
-    schema = writer_schema(made(dice).avro)
+    schema = writer_schema(random_schema(dice).avro)
     candidates = avro_candidates(schema, "value")
     if any(candidate.usable for candidate in candidates):
         columns = columns_of(candidates, tmp_path)

@@ -121,12 +121,14 @@ def run(pairs: Sequence[Pair], max_messages: int = 1000, **hints: Any) -> Run:
         rows[index] = None
     omitted_paths = {name for name, _ in inferred.omitted}
     reported_paths = {
-        finding.what.split("'")[1] for finding in drift if "is passed over" in finding.what
+        finding.message.split("'")[1] for finding in drift if "is passed over" in finding.message
     }
     reported_paths |= {
-        finding.what.split(" ")[1] for finding in drift if "doesn't keep all" in finding.what
+        finding.message.split(" ")[1] for finding in drift if "doesn't keep all" in finding.message
     }
-    of_keys = [finding.what.split("'")[-2] for finding in drift if finding.what.startswith("Keys ")]
+    of_keys = [
+        finding.message.split("'")[-2] for finding in drift if finding.message.startswith("Keys ")
+    ]
     reported_paths |= {f"key {name}" for name in of_keys}
     return Run(
         inferred,
@@ -397,7 +399,7 @@ def test_of_lines(seed: int) -> None:
     try:
         done = run(pairs, format="csv", columns=names)
     except SpecError as refused:  # each line has three fields by either delimiter
-        assert "The lines have 3 fields by ',' and" in refused.what  # noqa: PT017
+        assert "The lines have 3 fields by ',' and" in refused.message  # noqa: PT017
         return
     documents = [
         {name: text or None for name, text in zip(names, line, strict=True)}
@@ -423,7 +425,7 @@ def test_of_avro(registry: RegistryServer, seed: int) -> None:
     their own, or none.
     """
     r, topic = random.Random(seed), f"t.{seed}"
-    newest = avro.made(r)
+    newest = avro.random_schema(r)
     older = {**newest.avro, "fields": list(newest.avro["fields"])}
     if r.random() < 0.5:
         older["fields"] = [*older["fields"], {"name": "gone", "type": "string"}]

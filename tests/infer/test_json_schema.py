@@ -131,7 +131,7 @@ def test_what_says_nothing_is_refused(schema: Any) -> None:
     """With the way to columns from the messages themselves."""
     with pytest.raises(SpecError) as refused:
         json_candidates(writer_schema(schema))
-    assert "--format json-schema-confluent" in refused.value.do
+    assert "--format json-schema-confluent" in refused.value.advice
 
 
 @pytest.mark.parametrize("enum", [7, True, {"a": 1}, [1, None]])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.formats.protobuf.schemas import made
+from tests.formats.protobuf.schemas import random_schema
 from tests.infer.models import columns_of, describe_columns, reason_by_field
 from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
 from windrow.ingest.formats.protobuf.fields import reader
@@ -94,7 +94,7 @@ def test_any_column_can_come_from_its_type(part: int, tmp_path: Path, dice: rand
     """Whatever the message type: the file that is written loads, and what reads
     messages takes its columns.
     """
-    kind = made(dice).kind
+    kind = random_schema(dice).kind
     candidates = candidates_of_type(kind)
     if any(candidate.usable for candidate in candidates):
         assert reader(kind, columns_of(candidates, tmp_path), "null")

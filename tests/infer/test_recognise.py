@@ -19,7 +19,7 @@ from windrow.ingest.infer.candidates import column_refusal, table_refusal
 from windrow.ingest.infer.new_pipeline import propose
 from windrow.ingest.infer.proposal import KEEP_KEY, Proposal, without_unusable
 from windrow.ingest.infer.request import PipelineRequest, SampledFormat
-from windrow.ingest.infer.schema_drift import Subject, compared, of_schema
+from windrow.ingest.infer.schema_drift import Subject, compare_fields, compare_schema
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.columns import Column, Columns
@@ -257,10 +257,10 @@ def test_what_messages_do_not_tell_is_asked_for(name: str) -> None:
     values, request, message, advice = UNTOLD[name]
     with pytest.raises(SpecError) as refused:
         propose_for(*values, request=request)
-    assert message in refused.value.what
-    assert advice in refused.value.do
-    assert "Nothing was written" in refused.value.do
-    assert not refused.value.what.endswith(" ")
+    assert message in refused.value.message
+    assert advice in refused.value.advice
+    assert "Nothing was written" in refused.value.advice
+    assert not refused.value.message.endswith(" ")
 
 
 def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
@@ -279,7 +279,7 @@ def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
     """
 
     class Subjectless(FixedRegistry):
-        def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
+        def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
             return []
 
     registry = Subjectless((WriterSchema("3", "AVRO", AVRO),))
@@ -304,12 +304,12 @@ def test_the_record_is_told() -> None:
     )
 
     class BySubject(FixedRegistry):
-        def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
+        def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
             return [
                 schema
                 for schema in self.schemas
                 if (schema.text == key) == subject.endswith("-key")
-            ][:most]
+            ][:limit]
 
     registry = BySubject((WriterSchema("3", "AVRO", AVRO), WriterSchema("4", "AVRO", key)))
     known_pair, unknown = ((framed(id_, b"\x02a"), framed(3, b"\x02")) for id_ in (4, 9))
@@ -422,8 +422,8 @@ def test_keys_beside_values_of_a_registry(key: bytes, key_format: str) -> None:
     """A registry needn't have their schemas: a text, and a long whose bytes look like an id."""
 
     class OfValues(FixedRegistry):
-        def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-            return super().of_subject(subject, most) if subject == "t-value" else []
+        def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
+            return super().of_subject(subject, limit) if subject == "t-value" else []
 
     table = messages([(key, framed(3, b"\x02"))])
     proposal = propose(request_with(), table, OfValues((WriterSchema("3", "AVRO", AVRO),)))
@@ -788,14 +788,16 @@ def test_names_that_no_column_can_have(delta: bool) -> None:
     assert omitted_names == {"userid", "_window", ""} | beyond
     columns = Columns((Column("userId", pa.int64(), nullable=False),))
     findings = list(
-        compared(
+        compare_fields(
             "it", "messages", proposal.candidates, columns, {}, column_refusal(columns, refusal), []
         )
     )
     assert {
-        f.what.split("'")[1] for f in findings if f.do.startswith("It can't be a column: ")
+        f.message.split("'")[1] for f in findings if f.advice.startswith("It can't be a column: ")
     } == omitted_names
-    assert {f.what.split("'")[1] for f in findings if f.do.startswith("It could be a column")} == {
+    assert {
+        f.message.split("'")[1] for f in findings if f.advice.startswith("It could be a column")
+    } == {
         "fine",
         "first name",
         "place",
@@ -810,13 +812,13 @@ def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
     for kind, expected_messages in ((pa.int64(), []), (pa.bool_(), ["id: int can't become bool"])):
         columns = Columns((Column("number", kind, nullable=False, aliases=("id",)), more))
         subject = Subject("t-value", "t", "value", "avro-confluent", AvroPayloads(), columns)
-        findings = of_schema(
+        findings = compare_schema(
             WriterSchema("1", "AVRO", AVRO),
             subject,
             messages([]),
             table_refusal(DEFAULT, delta=True),
         )
-        assert [finding.what.rpartition("): ")[2] for finding in findings] == expected_messages
+        assert [finding.message.rpartition("): ")[2] for finding in findings] == expected_messages
 
 
 def test_a_name_is_no_pattern() -> None:

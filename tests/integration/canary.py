@@ -28,7 +28,7 @@ from windrow.ingest.errors import WindrowError
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.spark import engine
-from windrow.ingest.runner.spark.cluster import sent, spark_session
+from windrow.ingest.runner.spark.cluster import job_for_workers, spark_session
 from windrow.ingest.runner.spark.jobs import SparkJob
 from windrow.ingest.runner.spark.local import is_local
 
@@ -73,12 +73,12 @@ def main(
     )
 
     def kept(spark: Any, job: SparkJob) -> Any:
-        goes = sent(spark, job)
+        goes = job_for_workers(spark, job)
         (out / "job").write_bytes(cloudpickle.dumps(goes))  # type: ignore[no-untyped-call]  # Spark's own
         return goes
 
     loaded_spec = load_spec(spec)
-    engine.sent = kept
+    engine.job_for_workers = kept
     pipeline = assemble(loaded_spec, engine.SparkEngine(lambda: session.sparkContext))
     if spoil is not None:
         spoil.write_text(spoil.read_text().strip() + WRONG)

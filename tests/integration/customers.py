@@ -120,7 +120,7 @@ def _partition(customer: Customer | None) -> int:
     return 0 if customer is None else customer[1] % 2
 
 
-def somebody(
+def make_user(
     kafka: str,
     folder: Path,
     sink: str,

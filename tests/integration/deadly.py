@@ -23,8 +23,8 @@ class Deadly:
     folder: Path
     deaths: dict[int, int]
 
-    def columns(self, before: Columns) -> Columns:
-        return before
+    def columns(self, input_columns: Columns) -> Columns:
+        return input_columns
 
     def open(self) -> Apply:
         return self._seeing

@@ -453,7 +453,7 @@ CASES = {
 }
 
 
-def somebody(case: Case, kafka: str, folder: Path, registry: RegistryServer) -> User:
+def make_user(case: Case, kafka: str, folder: Path, registry: RegistryServer) -> User:
     """Whose topic has the messages, with a spec that says how to decode them."""
     topic = create_topic(kafka)
     for part, schema in case.schemas:

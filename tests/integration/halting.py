@@ -27,8 +27,8 @@ class Halting:
     halts: tuple[int, ...]
     deadly: int
 
-    def columns(self, before: Columns) -> Columns:
-        return before
+    def columns(self, input_columns: Columns) -> Columns:
+        return input_columns
 
     def open(self) -> Apply:
         return self._seeing

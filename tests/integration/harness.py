@@ -50,16 +50,16 @@ def millis(n: int, minute: int = 0, second: int = 0) -> int:
 
 
 @dataclass(frozen=True)
-class Place:
+class PipelineSetup:
     """One pipeline's configuration: a topic on a broker, a table and a ledger in a folder."""
 
     bootstrap: str
     topic: str
     folder: Path
-    over: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def spec(self) -> PipelineSpec:
-        """The spec, with `over` laid over its sections."""
+        """The spec, with `overrides` laid over its sections."""
         attributes: dict[str, Any] = {
             "id": "things",
             "source": {"bootstrap_servers": self.bootstrap, "topic": self.topic},
@@ -69,7 +69,7 @@ class Place:
             "sink": {"kind": "delta", "path": str(self.folder / "things")},
             "state": f"sqlite:///{self.folder}/state.db",
         }
-        for name, section in self.over.items():
+        for name, section in self.overrides.items():
             attributes[name] = (
                 attributes.get(name, {}) | section if isinstance(section, Mapping) else section
             )
@@ -89,7 +89,7 @@ class Place:
 
 
 def start_run(
-    setup: Place, n: int, answer_file: Path, crash: str = "", request: Request | None = None
+    setup: PipelineSetup, n: int, answer_file: Path, crash: str = "", request: Request | None = None
 ) -> BaseProcess:
     """Run the n-th hour in a process of its own, with WINDROW_CRASH set; it writes its
     Result or error to `answer_file`.
@@ -101,7 +101,7 @@ def start_run(
     return process
 
 
-def _child(setup: Place, n: int, answer_file: str, crash: str, request: str) -> None:
+def _child(setup: PipelineSetup, n: int, answer_file: str, crash: str, request: str) -> None:
     os.environ["WINDROW_CRASH"] = crash
     try:
         text = to_json(setup.run(n, from_json(request, Request)))
@@ -140,7 +140,7 @@ def wake_to_the_end(runs: Sequence[BaseProcess], seconds: float) -> None:
     assert [process.exitcode for process in runs] == [0] * len(runs)
 
 
-def visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object]]:
+def read_visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object]]:
     """All committed messages of a topic, read by a plain client: offset -> the id in
     the value (None where there is none).
     """
@@ -179,7 +179,9 @@ def _id(value: bytes | None) -> object:
         return None
 
 
-def verdict(setup: Place, produced: Mapping[TopicPartition, Mapping[int, object]]) -> Report:
+def verdict(
+    setup: PipelineSetup, produced: Mapping[TopicPartition, Mapping[int, object]]
+) -> Report:
     """The checker's verdict over a setup's table, dead letters and receipts;
     `produced`: what the committed windows should hold.
     """
@@ -188,7 +190,7 @@ def verdict(setup: Place, produced: Mapping[TopicPartition, Mapping[int, object]
     assert isinstance(sink, WindowTable)
     assert isinstance(sink.store, DeltaStore)
     receipts = [c.receipt for c in sink.receipts()]
-    table = DeltaTable(sink.store.place)
+    table = DeltaTable(sink.store.location)
     pieces = [p.to_table() for p in table.to_pyarrow_dataset().get_fragments()]
     keys = [f.partition_expression for f in table.to_pyarrow_dataset().get_fragments()]
     pieces = [
@@ -201,6 +203,6 @@ def verdict(setup: Place, produced: Mapping[TopicPartition, Mapping[int, object]
     return check(produced, pieces, dead, receipts)
 
 
-def version(setup: Place) -> int:
+def table_version(setup: PipelineSetup) -> int:
     """The Delta version of the setup's table."""
     return DeltaTable(str(setup.folder / "things")).version()

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.integration.canary import SHOWN, WRONG
-from tests.integration.harness import Place, millis
+from tests.integration.harness import PipelineSetup, millis
 from tests.kafka.produce import Put, create_topic, produce
 from tests.kafka.secure import PASSWORD, SecureBroker, client
 from tests.runner.spark.standalone import Cluster, cluster
@@ -51,7 +51,7 @@ def spec(server: SecureBroker, folder: Path, password: object) -> list[str]:
         [Put(json.dumps({"id": n, "name": "x"}).encode(), millis(1, n)) for n in range(20)],
     )
     produce(server.bootstrap, topic, [Put(b"{}", millis(3))])
-    setup = Place(server.secure, topic, folder)
+    setup = PipelineSetup(server.secure, topic, folder)
     attributes: dict[str, Any] = {
         "id": "things",
         "source": {"bootstrap_servers": server.secure, "topic": topic, "client": client(password)},

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.harness import millis, verdict, version, visible
+from tests.integration.harness import millis, read_visible, table_version, verdict
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, delete_topic, produce
 from windrow.ingest.model.boundary import TopicPartition
@@ -80,10 +80,10 @@ def test_a_day_with_the_command(user: User) -> None:
     assert not (user.folder / "things").exists(), "planning made a table"
     ran = user.starts_and_ends("run", "--window", HOURS)
     assert [w["recovered"] for w in ran["windows"]] == [False] * 3
-    version_before = version(user.place)
+    version_before = table_version(user.setup)
     rerun = user.types("run", "--window", HOURS)
     assert [w["recovered"] for w in rerun["windows"]] == [True] * 3
-    assert version(user.place) == version_before
+    assert table_version(user.setup) == version_before
     assert len(user.types("show")["windows"]) == 3
     dead = user.types("dead", "show")["dead"]
     assert [(d["reason"], d["window"]) for d in dead] == [("not_json", "2026-01-05T02:00:00Z")]
@@ -92,7 +92,7 @@ def test_a_day_with_the_command(user: User) -> None:
     replayed = user.types("replay", "--window", "2026-01-05T02:00:00Z")
     assert replayed["windows"][0]["committed"]["receipt"]["generation"] == 1
     user.types("verify")
-    report = verdict(user.place, visible(user.place.bootstrap, user.place.topic))
+    report = verdict(user.setup, read_visible(user.setup.bootstrap, user.setup.topic))
     assert report.ok, report
 
 
@@ -184,7 +184,7 @@ def test_micro_batches_from_what_a_group_has_committed(
     user = User(
         kafka, topic, tmp_path, "start: {committed: readers}", "grid: batch, max_records: 25"
     )
-    broker = user.place.pipeline().broker
+    broker = user.setup.pipeline().broker
     assert set(
         broker.alter_offsets(
             "readers", {TopicPartition(topic, 0): 45, TopicPartition(topic, 1): 30}
@@ -262,7 +262,9 @@ def test_lag_of_a_group(kafka: str, topic: str, tmp_path: Path) -> None:
         report["group_offsets"]["failed"],
     ) == (40, 2, 0)
     tps = [TopicPartition(topic, p) for p in (0, 1)]
-    assert user.place.pipeline().broker.committed(f"{topic}-lag", tps) == dict.fromkeys(tps, 60)
+    assert user.setup.pipeline().broker.committed_offsets(f"{topic}-lag", tps) == dict.fromkeys(
+        tps, 60
+    )
 
 
 def test_rebase_on_a_topic_made_anew(kafka: str, topic: str, tmp_path: Path) -> None:

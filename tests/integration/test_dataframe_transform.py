@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
-from tests.integration.harness import HERE, Place, millis, verdict, visible
+from tests.integration.harness import HERE, PipelineSetup, millis, read_visible, verdict
 from tests.integration.test_spark_task import kill_with_all_below, wait_until_a_worker_halts
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
@@ -28,7 +28,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.run_windows import run
 from windrow.ingest.runner.spark import checkpoint
-from windrow.ingest.runner.spark.checkpoint import LOST, counted_rows
+from windrow.ingest.runner.spark.checkpoint import LOST_ROWS, counted_rows
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.testing.engine import LocalEngine
@@ -63,11 +63,11 @@ def make_setup(kafka: str, topic: str, tmp_path: Path) -> Any:
     three messages.
     """
 
-    def make(function: str, **over: Any) -> Place:
+    def make(function: str, **over: Any) -> PipelineSetup:
         transform = {"steps": [{"spark": f"functions.py:{function}"}]} | (
             {"schema": over.pop("schema")} if "schema" in over else {}
         )
-        return Place(
+        return PipelineSetup(
             kafka, topic, tmp_path, {"transform": transform, "source": {"split_records": 3}, **over}
         )
 
@@ -80,11 +80,11 @@ def on_spark(spark: SparkSession) -> Any:
     return lambda setup: assemble(setup.spec(), SparkEngine(lambda: spark.sparkContext))
 
 
-def run_window(pipeline: Pipeline, setup: Place, n: int = 1) -> Result:
+def run_window(pipeline: Pipeline, setup: PipelineSetup, n: int = 1) -> Result:
     return run(pipeline, setup.window(n), Request("test"))
 
 
-def table(setup: Place) -> list[dict[str, Any]]:
+def table(setup: PipelineSetup) -> list[dict[str, Any]]:
     """The rows of a setup's table."""
     rows: list[dict[str, Any]] = (
         DeltaTable(str(setup.folder / "things")).to_pyarrow_table().to_pylist()
@@ -158,7 +158,7 @@ def test_the_example_runs(kafka: str, topic: str, on_spark: Any, tmp_path: Path)
         next(code for code in blocks("python", page) if "def newest" in code)
     )
     produce(kafka, topic, [Put(b'{"id": 3, "name": "again"}', millis(1, 40), 1)])
-    setup = Place(
+    setup = PipelineSetup(
         kafka,
         topic,
         tmp_path,
@@ -218,7 +218,7 @@ def test_rows_of_another_try(
         [(0, None, None, 1), (0, "failed", 6, None)], columns
     ).localCheckpoint()
     assert [row.id for row in function(counted_rows(kept_rows, [5, 6])).collect()] == [1]
-    with pytest.raises(Exception, match=LOST):
+    with pytest.raises(Exception, match=LOST_ROWS):
         function(counted_rows(kept_rows, [5, 7])).collect()
 
 
@@ -229,12 +229,12 @@ def client(spark_server: str) -> Iterator[ConnectedSpark]:
         yield spark
 
 
-def reads_of(setup: Place) -> int:
+def reads_of(setup: PipelineSetup) -> int:
     """Counts the reads of the split with the poison: each try leaves dead letters of its own."""
     return len(list((setup.folder / "things_dead" / "data").rglob("*.parquet")))
 
 
-def assert_names_are_utc(setup: Place) -> None:
+def assert_names_are_utc(setup: PipelineSetup) -> None:
     names = [row["name"] for row in table(setup)]
     assert names == [f"1970-01-01 00:00:00 {row['_timestamp']:%H:%M} 12:00" for row in table(setup)]
 
@@ -396,7 +396,7 @@ def test_what_it_needs(make_setup: Any, on_spark: Any) -> None:
         replay_dead_letters(pipeline, setup.window(1), DeadReplayRequest("test"))
 
 
-def _sink(setup: Place, sink_section: dict[str, Any]) -> Any:
+def _sink(setup: PipelineSetup, sink_section: dict[str, Any]) -> Any:
     """The section of another sink."""
     from windrow.ingest.settings.kinds import section_at
     from windrow.ingest.sinks.kinds import KINDS
@@ -419,9 +419,9 @@ def user(kafka: str, topic: str, tmp_path: Path) -> User:
 
 def assert_exactly_once(user: User) -> None:
     """The checker's verdict over the first hour."""
-    produced = visible(user.place.bootstrap, user.place.topic)
+    produced = read_visible(user.setup.bootstrap, user.setup.topic)
     report = verdict(
-        user.place,
+        user.setup,
         {
             tp: {o: value for o, value in id_by_offset.items() if value != 99}
             for tp, id_by_offset in produced.items()

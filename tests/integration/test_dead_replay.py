@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.harness import millis, verdict, visible
+from tests.integration.harness import millis, read_visible, verdict
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.crashpoints import CRASH_POINTS
@@ -69,9 +69,9 @@ def assert_sound(user: User, *, recorded: bool = True) -> None:
     """
     produced = {
         tp: {o: i for o, i in offsets.items() if o < 30}
-        for tp, offsets in visible(user.place.bootstrap, user.place.topic).items()
+        for tp, offsets in read_visible(user.setup.bootstrap, user.setup.topic).items()
     }
-    report = verdict(user.place, produced)
+    report = verdict(user.setup, produced)
     assert report.ok, str(report)
     findings = user.types("verify", "--deep")["findings"]
     assert [f["what"] for f in findings] == (

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.harness import (
-    Place,
+    PipelineSetup,
     millis,
     start_run,
 )
-from tests.kafka.dead_letters import read_topic, told
+from tests.kafka.dead_letters import header_text, read_topic
 from tests.kafka.produce import Put, create_topic, delete_topic, produce
 from windrow.ingest.crashpoints import DEAD_TOPIC_POINTS
 from windrow.ingest.runner.context import Request
@@ -47,23 +47,23 @@ def source(kafka: str) -> str:
 
 
 @pytest.fixture
-def setup(kafka: str, source: str, tmp_path: Path) -> Place:
+def setup(kafka: str, source: str, tmp_path: Path) -> PipelineSetup:
     """A pipeline with a topic for dead letters of two partitions."""
     (tmp_path / "answers").mkdir()
-    return Place(
+    return PipelineSetup(
         kafka, source, tmp_path, {"dead_letters": {"topic": create_topic(kafka, partitions=2)}}
     )
 
 
-def dead_topic(setup: Place) -> str:
-    return str(setup.over["dead_letters"]["topic"])
+def dead_topic(setup: PipelineSetup) -> str:
+    return str(setup.overrides["dead_letters"]["topic"])
 
 
-def count_letters(setup: Place) -> Counter[tuple[str | None, ...]]:
+def count_letters(setup: PipelineSetup) -> Counter[tuple[str | None, ...]]:
     """How often a reader sees each letter: by the place of its message, and its generation."""
     names = ("__connect.errors.partition", "__connect.errors.offset", "windrow.generation")
     return Counter(
-        tuple(told(message, name) for name in names)
+        tuple(header_text(message, name) for name in names)
         for message in read_topic(setup.bootstrap, dead_topic(setup))
     )
 
@@ -76,7 +76,7 @@ def once(generation: int = 0) -> Counter[tuple[str | None, ...]]:
     return Counter({("0", str(i // 2), str(generation)): 1 for i in range(0, COUNT, 10)})
 
 
-def test_a_letter_in_the_topic(setup: Place) -> None:
+def test_a_letter_in_the_topic(setup: PipelineSetup) -> None:
     """It has the message's bytes and headers, where it comes from, and why it was
     refused; its own attempt is the committed one.
     """
@@ -85,7 +85,7 @@ def test_a_letter_in_the_topic(setup: Place) -> None:
     assert (result.published_dead.dead_letters, count_letters(setup)) == (6, once())
     first = min(
         read_topic(setup.bootstrap, dead_topic(setup)),
-        key=lambda m: int(told(m, "__connect.errors.offset") or ""),
+        key=lambda m: int(header_text(m, "__connect.errors.offset") or ""),
     )
     assert (first.key(), first.value(), (first.headers() or [])[0]) == (
         b"k0",
@@ -93,7 +93,7 @@ def test_a_letter_in_the_topic(setup: Place) -> None:
         ("trace", b"\xff"),
     )
     assert [
-        told(first, name)
+        header_text(first, name)
         for name in (
             "__connect.errors.topic",
             "__connect.errors.stage",
@@ -112,7 +112,7 @@ def test_a_letter_in_the_topic(setup: Place) -> None:
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["commit.after", "report.before", *DEAD_TOPIC_POINTS])
-def test_killed(setup: Place, point: str) -> None:
+def test_killed(setup: PipelineSetup, point: str) -> None:
     """kill -9 at each point behind the commit: the next run publishes what isn't noted."""
     killed = start_run(setup, 1, setup.folder / "answers" / "killed", f"{point}:kill")
     killed.join(120)
@@ -127,7 +127,7 @@ def test_killed(setup: Place, point: str) -> None:
     assert count_letters(setup) == letters_before + once()
 
 
-def test_a_topic_that_was_removed_meanwhile(setup: Place) -> None:
+def test_a_topic_that_was_removed_meanwhile(setup: PipelineSetup) -> None:
     """It isn't made by windrow: the run says that it isn't there, the window stays
     committed, and the topic absent.
     """
@@ -144,7 +144,7 @@ def test_a_topic_that_was_removed_meanwhile(setup: Place) -> None:
 
 
 @pytest.fixture(autouse=True)
-def unharmed(setup: Place) -> Iterator[None]:
+def unharmed(setup: PipelineSetup) -> Iterator[None]:
     """At the end of each test the window is committed, and its dead letters are in
     their table as if there were no topic.
     """

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.harness import (
-    Place,
+    PipelineSetup,
     millis,
+    read_visible,
     result_of,
     start_run,
+    table_version,
     verdict,
-    version,
-    visible,
     wait_until_stopped,
     wake,
 )
@@ -35,7 +35,7 @@ AFTER_COMMIT = {"commit.after", "report.before"}
 POISON = (b"", b"{", b'{"id":"seven"}', b'{"id":1.5}', b"\xff\xfe", b'{"id":1}{"id":2}', b"null")
 
 
-def thing(i: int) -> bytes:
+def thing_value(i: int) -> bytes:
     """A message's value."""
     return json.dumps({"id": i, "name": f"thing {i}"}).encode()
 
@@ -47,18 +47,21 @@ def fill(bootstrap: str, topic: str, n_hour: int, first: int = 0) -> None:
     produce(
         bootstrap,
         topic,
-        [Put(thing(first + i), millis(n_hour, i // 60, i % 60), i % 2, b"key") for i in range(300)],
+        [
+            Put(thing_value(first + i), millis(n_hour, i // 60, i % 60), i % 2, b"key")
+            for i in range(300)
+        ],
     )
     transaction(
         bootstrap,
         topic,
-        [Put(thing(first + 300 + i), millis(n_hour, 10, i), i % 2) for i in range(20)],
+        [Put(thing_value(first + 300 + i), millis(n_hour, 10, i), i % 2) for i in range(20)],
         commit=True,
     )
     transaction(
         bootstrap,
         topic,
-        [Put(thing(first + 9000 + i), millis(n_hour, 11, i), i % 2) for i in range(20)],
+        [Put(thing_value(first + 9000 + i), millis(n_hour, 11, i), i % 2) for i in range(20)],
         commit=False,
     )
     produce(
@@ -78,9 +81,9 @@ def one_hour(kafka: str) -> str:
 
 
 @pytest.fixture
-def place(kafka: str, one_hour: str, tmp_path: Path) -> Place:
+def setup(kafka: str, one_hour: str, tmp_path: Path) -> PipelineSetup:
     """A fresh table and ledger over that topic."""
-    return Place(kafka, one_hour, tmp_path)
+    return PipelineSetup(kafka, one_hour, tmp_path)
 
 
 @pytest.fixture
@@ -90,32 +93,32 @@ def answers(tmp_path: Path) -> Iterator[Path]:
     return tmp_path / "answers"
 
 
-def test_the_undisturbed_run_passes_the_checker(place: Place) -> None:
+def test_the_undisturbed_run_passes_the_checker(setup: PipelineSetup) -> None:
     """One run: every visible message is a row or a dead letter, once; the aborted ones
     are counted as such.
     """
-    result = place.run(1)
+    result = setup.run(1)
     counts = result.committed.receipt.counts
     assert not result.recovered
     assert (counts.read, counts.valid, counts.dead, counts.aborted) == (328, 320, 8, 20)
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("point", CRASH_POINTS)
-def test_kill_at_every_crash_point(place: Place, answers: Path, point: CrashPoint) -> None:
+def test_kill_at_every_crash_point(setup: PipelineSetup, answers: Path, point: CrashPoint) -> None:
     """Killed with SIGKILL at any named point, the rerun makes it exactly once, and says
     so if the commit was in already.
     """
-    killed = start_run(place, 1, answers / "killed", f"{point}:kill")
+    killed = start_run(setup, 1, answers / "killed", f"{point}:kill")
     killed.join(120)
     assert killed.exitcode == -signal.SIGKILL
-    version_before = version(place) if point in AFTER_COMMIT else None
-    result = place.run(1)
+    version_before = table_version(setup) if point in AFTER_COMMIT else None
+    result = setup.run(1)
     assert result.recovered == (point in AFTER_COMMIT)
-    assert version_before is None or version(place) == version_before
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    assert version_before is None or table_version(setup) == version_before
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
@@ -127,7 +130,7 @@ def test_the_rerun_reads_the_frozen_offsets(
     """Messages that arrive between a killed run and its rerun, stamped inside the
     window, don't move what was frozen.
     """
-    setup = Place(kafka, create_topic(kafka, partitions=2), tmp_path)
+    setup = PipelineSetup(kafka, create_topic(kafka, partitions=2), tmp_path)
     fill(kafka, setup.topic, 1)
     killed = start_run(setup, 1, answers / "killed", f"{point}:kill")
     killed.join(120)
@@ -137,13 +140,15 @@ def test_the_rerun_reads_the_frozen_offsets(
         pipeline.ledger.plan(setup.window(1)),
     )
     assert frozen[0] is not None
-    produce(kafka, setup.topic, [Put(thing(5000 + i), millis(1, 30, i), i % 2) for i in range(10)])
+    produce(
+        kafka, setup.topic, [Put(thing_value(5000 + i), millis(1, 30, i), i % 2) for i in range(10)]
+    )
     plan = setup.run(1).committed.receipt.plan
     assert plan.start == frozen[0]
     assert frozen[1] is None or plan == frozen[1]
 
 
-def start_until_commit(setup: Place) -> BaseProcess:
+def start_until_commit(setup: PipelineSetup) -> BaseProcess:
     """A run in a process of its own that has stopped itself when its last task had returned."""
     setup.folder.mkdir()
     child = start_run(setup, 1, setup.folder / "answer", "dead.before:stop")
@@ -177,11 +182,11 @@ def test_kill_at_random_delays_across_the_commit(
     other side.
     """
     longest = 1.2 * max(
-        let_go(start_until_commit(Place(kafka, one_hour, tmp_path / f"calm {n}")), None)
+        let_go(start_until_commit(PipelineSetup(kafka, one_hour, tmp_path / f"calm {n}")), None)
         for n in range(3)
     )
     outcomes = set()
-    expected = visible(kafka, one_hour)
+    expected = read_visible(kafka, one_hour)
     for turn in range(2 * KILLS):
         if turn >= KILLS and outcomes == {True, False}:
             break
@@ -190,7 +195,7 @@ def test_kill_at_random_delays_across_the_commit(
             if turn < KILLS
             else (0.0 if outcomes == {True} else turn * longest)
         )
-        setup = Place(kafka, one_hour, tmp_path / str(turn))
+        setup = PipelineSetup(kafka, one_hour, tmp_path / str(turn))
         let_go(start_until_commit(setup), delay)
         outcomes.add(setup.run(1).recovered)
         report = verdict(setup, expected)
@@ -206,36 +211,36 @@ def test_kill_at_random_delays_across_the_commit(
     "point", ["plan.after", "write.middle", "write.after", "dead.before", "commit.before"]
 )
 def test_a_stopped_run_that_wakes_after_its_retry_changes_nothing(
-    place: Place, answers: Path, point: str
+    setup: PipelineSetup, answers: Path, point: str
 ) -> None:
     """1 A stops before its commit. 2 B runs the window and commits. 3 A wakes: it
     reports B's receipt, and the table stays as it is.
     """
-    zombie = start_run(place, 1, answers / "zombie", f"{point}:stop")
+    zombie = start_run(setup, 1, answers / "zombie", f"{point}:stop")
     wait_until_stopped(zombie)
-    retry = place.run(1)
-    version_before = version(place)
+    retry = setup.run(1)
+    version_before = table_version(setup)
     assert zombie.pid is not None
     os.kill(zombie.pid, signal.SIGCONT)
     zombie.join(120)
     woken = result_of(answers / "zombie")
     assert woken.recovered
     assert woken.committed.receipt == retry.committed.receipt
-    assert version(place) == version_before
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    assert table_version(setup) == version_before
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
 @pytest.mark.long
-def test_eight_runs_of_one_window(place: Place, answers: Path) -> None:
+def test_eight_runs_of_one_window(setup: PipelineSetup, answers: Path) -> None:
     """Eight processes at once: one commits, seven report the same receipt."""
-    runs = [start_run(place, 1, answers / str(i)) for i in range(8)]
+    runs = [start_run(setup, 1, answers / str(i)) for i in range(8)]
     for run in runs:
         run.join(240)
     results = [result_of(answers / str(i)) for i in range(8)]
     assert sorted(r.recovered for r in results) == [False] + [True] * 7
     assert len({r.committed.receipt.attempt for r in results}) == 1
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
@@ -245,7 +250,7 @@ def test_two_stale_replaces_of_different_windows_both_arrive(
     """1 A and B stop right before replacing windows 1 and 2, on one table version. 2
     Both wake: both generations 1 are in.
     """
-    setup = Place(kafka, create_topic(kafka, partitions=2), tmp_path)
+    setup = PipelineSetup(kafka, create_topic(kafka, partitions=2), tmp_path)
     for n in (1, 2, 3):
         fill(kafka, setup.topic, n, first=n * 10_000)
     for n in (1, 2, 3):
@@ -263,47 +268,47 @@ def test_two_stale_replaces_of_different_windows_both_arrive(
         run.join(120)
         result = result_of(answers / str(n))
         assert (result.recovered, result.committed.receipt.generation) == (False, 1)
-    report = verdict(setup, visible(kafka, setup.topic))
+    report = verdict(setup, read_visible(kafka, setup.topic))
     assert report.ok, report
 
 
-def test_a_retried_replace_replaces_once(place: Place, answers: Path) -> None:
+def test_a_retried_replace_replaces_once(setup: PipelineSetup, answers: Path) -> None:
     """A replace killed right after its commit, retried with the same request id,
     reports generation 1 and makes no generation 2.
     """
-    place.run(1)
+    setup.run(1)
     request = Request("one replay", replace=True)
-    start_run(place, 1, answers / "killed", "commit.after:kill", request).join(120)
-    retry = place.run(1, request)
+    start_run(setup, 1, answers / "killed", "commit.after:kill", request).join(120)
+    retry = setup.run(1, request)
     assert (retry.recovered, retry.committed.receipt.generation) == (True, 1)
-    fresh = place.run(1, Request("another replay", replace=True))
+    fresh = setup.run(1, Request("another replay", replace=True))
     assert (fresh.recovered, fresh.committed.receipt.generation) == (False, 2)
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
-def test_a_stale_first_run_does_not_undo_a_replace(place: Place, answers: Path) -> None:
+def test_a_stale_first_run_does_not_undo_a_replace(setup: PipelineSetup, answers: Path) -> None:
     """1 A stops before committing generation 0. 2 B commits it, C replaces it. 3 A
     wakes: it reports generation 1.
     """
-    zombie = start_run(place, 1, answers / "zombie", "commit.before:stop")
+    zombie = start_run(setup, 1, answers / "zombie", "commit.before:stop")
     wait_until_stopped(zombie)
-    place.run(1)
-    place.run(1, Request("replay", replace=True))
+    setup.run(1)
+    setup.run(1, Request("replay", replace=True))
     assert zombie.pid is not None
     os.kill(zombie.pid, signal.SIGCONT)
     zombie.join(120)
     woken = result_of(answers / "zombie")
     assert (woken.recovered, woken.committed.receipt.generation) == (True, 1)
-    report = verdict(place, visible(place.bootstrap, place.topic))
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
-def test_a_second_run_writes_nothing(place: Place) -> None:
+def test_a_second_run_writes_nothing(setup: PipelineSetup) -> None:
     """A committed window is reported, and no version, file or receipt is added."""
-    first = place.run(1)
-    files = {p for p in place.folder.rglob("*") if p.is_file() and "state.db" not in p.name}
-    second = place.run(1)
+    first = setup.run(1)
+    files = {p for p in setup.folder.rglob("*") if p.is_file() and "state.db" not in p.name}
+    second = setup.run(1)
     assert second.recovered
     assert second.committed == first.committed
-    assert {p for p in place.folder.rglob("*") if p.is_file() and "state.db" not in p.name} == files
+    assert {p for p in setup.folder.rglob("*") if p.is_file() and "state.db" not in p.name} == files

@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests.integration.format_cases import CASES, HOUR, somebody
+from tests.integration.format_cases import CASES, HOUR, make_user
 from tests.integration.user import User
 from tests.registry.server import RegistryServer
 from tests.s3.server import S3Server
@@ -36,7 +36,7 @@ def test_from_a_topic_to_files(
     """
     case = CASES["json"]
     user = with_sink(
-        somebody(case, kafka, tmp_path, schema_registry),
+        make_user(case, kafka, tmp_path, schema_registry),
         f"{{kind: files, path: ./things, format: {written}}}",
     )
     user.types("run", "--window", HOUR)
@@ -62,7 +62,7 @@ def test_into_an_object_store(
     """
     case = CASES["json"]
     user = with_sink(
-        somebody(case, kafka, tmp_path, schema_registry),
+        make_user(case, kafka, tmp_path, schema_registry),
         f"{{{section}, path: '{s3.bucket()}/things'}}",
     )
     fault = s3.fail(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.format_cases import CASES, HOUR, rows, somebody
+from tests.integration.format_cases import CASES, HOUR, make_user, rows
 from tests.registry.server import RegistryServer
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -21,7 +21,7 @@ def test_from_a_topic_to_a_table(
     verifies, to its last byte.
     """
     case = CASES[name]
-    user = somebody(case, kafka, tmp_path, schema_registry)
+    user = make_user(case, kafka, tmp_path, schema_registry)
     user.types("run", "--window", HOUR)
     assert rows(user.folder) == case.rows
     dead = user.types("dead", "show")["dead"]

@@ -29,7 +29,7 @@ from tests.registry.server import RegistryServer
 from windrow.ingest import assemble as assembly
 from windrow.ingest.assemble import assemble
 from windrow.ingest.cli.main import app
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.testing.engine import LocalEngine
 
 pytestmark = pytest.mark.broker
@@ -332,7 +332,7 @@ def test_what_is_inferred_runs_as_it_is(
     inferred = typed("infer", topic, "new", "--bootstrap", kafka, *registry, *case.arguments)
     assert f"of format {case.format}," in inferred.stdout
     assert (
-        f"Of {counted(len(case.messages), 'sampled message')} of {topic}"
+        f"Of {format_count(len(case.messages), 'sampled message')} of {topic}"
         f" {len(case.messages)} would fit." in inferred.stdout
     )
     commands = [

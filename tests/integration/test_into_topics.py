@@ -10,7 +10,7 @@ import pytest
 from tests.integration.harness import millis
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
-from tests.sinks.kafka.world import committed
+from tests.sinks.kafka.world import read_committed
 
 pytestmark = [
     pytest.mark.broker,
@@ -45,7 +45,7 @@ def test_a_run_that_dies_halfway_is_finished_by_the_next(kafka: str, tmp_path: P
     ran = user.types("run", "--window", HOUR)
     assert [w["committed"]["receipt"]["counts"]["valid"] for w in ran["windows"]] == [40]
     messages = [
-        (m.partition(), json.loads(m.value() or b"")["id"]) for m in committed(kafka, target)
+        (m.partition(), json.loads(m.value() or b"")["id"]) for m in read_committed(kafka, target)
     ]
     assert [[i for p, i in messages if p == partition] for partition in (0, 1)] == [
         list(range(0, 40, 2)),

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.integration.harness import millis
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
-from tests.lookups.test_http import Asked, Reply, cut, serving
+from tests.lookups.test_http import Reply, ServiceRequest, cut, serving
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
@@ -207,7 +207,7 @@ def test_a_service_that_goes_away_in_mid_window(user: User, tmp_path: Path) -> N
     (tmp_path / "shop.py").write_text(SHOP)
     cities, up, refused = {1: "Kyiv", 2: "Lviv", 3: "Odesa"}, [False], [{"4"}]
 
-    def reply(request: Asked) -> Reply:
+    def reply(request: ServiceRequest) -> Reply:
         if request.key in refused[0]:
             return Reply({"error": "no such shop"}, 422)
         if int(request.key) > 2 and not up[0]:
@@ -289,7 +289,7 @@ def test_what_a_table_that_shows_a_window_piece_by_piece_takes(
     user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers that come again in a second run: of a pinned table, of no database or service."""
-    monkeypatch.setenv("BROKER", user.place.bootstrap)
+    monkeypatch.setenv("BROKER", user.setup.bootstrap)
     spec = tmp_path / "things.yaml"
     text = spec.read_text().replace(
         "kind: delta, path: ./things", "kind: kafka, topic: x, staging: ."

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.integration.customers import Last, last_words, random_log, somebody
+from tests.integration.customers import Last, last_words, make_user, random_log
 from tests.integration.harness import millis
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
@@ -65,7 +65,7 @@ def test_the_last_word_on_each_customer(
     """
     url, table, log = url_of(postgres), f"customers_{uuid.uuid4().hex[:12]}", random_log(dice, 60)
     location = f"kind: postgres, url: '{{{{ env.DATABASE }}}}', table: {table}, staging: ./staged"
-    user = somebody(kafka, tmp_path, f"mode: {mode}", log=log, location=location)
+    user = make_user(kafka, tmp_path, f"mode: {mode}", log=log, location=location)
     with (tmp_path / ".env").open("a") as env:
         env.write(f"DATABASE={url}\n")
     marks = mode == "delete-aware"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.halting import Halting
-from tests.integration.harness import Place, millis
+from tests.integration.harness import PipelineSetup, millis
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.assemble import assemble
 from windrow.ingest.ports.engine import Engine
@@ -25,13 +25,13 @@ EACH, BATCH = 300, 100
 
 
 @pytest.fixture
-def setup(kafka: str, tmp_path: Path) -> Place:
+def setup(kafka: str, tmp_path: Path) -> PipelineSetup:
     """An hour in two topic-partitions."""
     topic = create_topic(kafka, partitions=2)
     ids = [(p, i) for p in range(2) for i in range(EACH)]
     things = [Put(json.dumps({"id": p * 1000 + i}).encode(), millis(0), p) for p, i in ids]
     produce(kafka, topic, [*things, *(Put(b'{"id": 1}', millis(1), p) for p in range(2))])
-    return Place(kafka, topic, tmp_path, {"source": {"tuning": {"batch_messages": BATCH}}})
+    return PipelineSetup(kafka, topic, tmp_path, {"source": {"tuning": {"batch_messages": BATCH}}})
 
 
 @pytest.fixture(params=["session", pytest.param("server", marks=pytest.mark.long)])
@@ -43,12 +43,12 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 def test_progress_never_goes_back(
-    setup: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    setup: PipelineSetup, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1 Two tasks read, and both are seen. 2 A worker is killed, and its split is read again.
     3 That is told; progress doesn't go back, nor beyond the window. 4 No file of it is left.
     """
-    monkeypatch.setattr("windrow.ingest.runner.progress.EVERY", 0.001)
+    monkeypatch.setattr("windrow.ingest.runner.progress.INTERVAL_SECONDS", 0.001)
     reports: list[Progress] = []
 
     def tell(progress: Progress) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.deadly import Deadly
-from tests.integration.harness import Place, millis, verdict, visible
+from tests.integration.harness import PipelineSetup, millis, read_visible, verdict
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.assemble import assemble
 from windrow.ingest.runner.context import Pipeline, Request
@@ -30,7 +30,7 @@ HOURS, PARTITIONS, EACH = 8, 3, 60
 
 
 @pytest.fixture
-def setup(kafka: str, tmp_path: Path) -> Place:
+def setup(kafka: str, tmp_path: Path) -> PipelineSetup:
     """Eight hours in three topic-partitions, with a poison in each hour."""
     topic = create_topic(kafka, partitions=PARTITIONS)
     for n in range(HOURS):
@@ -42,14 +42,14 @@ def setup(kafka: str, tmp_path: Path) -> Place:
             kafka, topic, [*puts, *(Put(b"poison", millis(n, 59), p) for p in range(PARTITIONS))]
         )
     produce(kafka, topic, [Put(thing(HOURS, p), millis(HOURS), p) for p in range(PARTITIONS)])
-    return Place(kafka, topic, tmp_path)
+    return PipelineSetup(kafka, topic, tmp_path)
 
 
 def thing(n: int, i: int) -> bytes:
     return json.dumps({"id": n * 1000 + i, "name": None}).encode()
 
 
-def backfill(setup: Place, pipeline: Pipeline) -> list[bool]:
+def backfill(setup: PipelineSetup, pipeline: Pipeline) -> list[bool]:
     """Run all hours together; of each, whether it was there before."""
     return [
         result.recovered
@@ -62,7 +62,7 @@ def backfill(setup: Place, pipeline: Pipeline) -> list[bool]:
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("splits", "deaths"), [(3, 1), (1, 4)], ids=["many", "again and again"])
 def test_workers_die_in_a_shared_job(
-    setup: Place, spark: SparkSession, dice: random.Random, splits: int, deaths: int
+    setup: PipelineSetup, spark: SparkSession, dice: random.Random, splits: int, deaths: int
 ) -> None:
     """Random splits kill their worker, one of them until Spark gives the job up: each
     window is committed once, with its own rows.
@@ -81,7 +81,7 @@ def test_workers_die_in_a_shared_job(
     ] * HOURS
     expected = {
         tp: dict(sorted(id_by_offset.items())[:-1])
-        for tp, id_by_offset in visible(setup.bootstrap, setup.topic).items()
+        for tp, id_by_offset in read_visible(setup.bootstrap, setup.topic).items()
     }
     report = verdict(setup, expected)
     assert report.ok, report

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.harness import (
-    Place,
+    PipelineSetup,
     millis,
+    read_visible,
     verdict,
-    visible,
     wait_until_stopped,
     wake_to_the_end,
 )
@@ -31,7 +31,7 @@ HOURS = range(1, 7)
 
 
 def drive(
-    setup: Place, hours: Sequence[int], machine: Path, env: Mapping[str, str], crash: str
+    setup: PipelineSetup, hours: Sequence[int], machine: Path, env: Mapping[str, str], crash: str
 ) -> BaseProcess:
     """Run hours one after the other in a process with homes of its own; it writes what
     it was told of each into its home.
@@ -43,7 +43,7 @@ def drive(
     return process
 
 
-def _drive(setup: Place, hours: list[int], machine: Path, env: dict[str, str]) -> None:
+def _drive(setup: PipelineSetup, hours: list[int], machine: Path, env: dict[str, str]) -> None:
     os.environ.update(env)
     texts = [to_json(setup.run(n)) for n in hours]
     (machine / "told.json").write_text(json.dumps(texts))
@@ -71,7 +71,9 @@ def test_two_machines_on_one_backfill(
         for i in range(40)
     ]
     produce(kafka, topic, [*puts, *(Put(b"poison", millis(n, 50), n % 2) for n in HOURS)])
-    setup = Place(kafka, topic, tmp_path, {"sink": {"path": place_of_table}, "state": postgres_url})
+    setup = PipelineSetup(
+        kafka, topic, tmp_path, {"sink": {"path": place_of_table}, "state": postgres_url}
+    )
     machines = [tmp_path / name for name in ("one", "other")]
     runs = [drive(setup, HOURS, machine, env, "commit.before:stop") for machine in machines]
     for run in runs:
@@ -86,5 +88,5 @@ def test_two_machines_on_one_backfill(
         assert first.committed.receipt == second.committed.receipt
     receipts = [c.receipt for c in setup.pipeline().sink.receipts()]
     assert [(r.window, r.generation) for r in receipts] == [(setup.window(n), 0) for n in HOURS]
-    report = verdict(setup, visible(kafka, topic))
+    report = verdict(setup, read_visible(kafka, topic))
     assert report.ok, report

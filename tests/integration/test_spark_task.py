@@ -16,7 +16,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.harness import millis, verdict, visible
+from tests.integration.harness import millis, read_visible, verdict
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
 from tests.runner.spark.servers import serving
@@ -43,7 +43,7 @@ def user(kafka: str, tmp_path: Path) -> User:
     return User(kafka, topic, tmp_path)
 
 
-def staged(user: User) -> set[str]:
+def staged_paths(user: User) -> set[str]:
     """Data files under the table, whether a commit names them or not."""
     table = user.folder / "things"
     return {str(p.relative_to(table)) for p in (table / "data").rglob("*.parquet*")}
@@ -61,11 +61,11 @@ def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
     """The checker finds nothing wrong, and so many staged files are there that the
     table doesn't know.
     """
-    report = verdict(user.place, visible(user.place.bootstrap, user.place.topic))
+    report = verdict(user.setup, read_visible(user.setup.bootstrap, user.setup.topic))
     assert report.ok, report
     assert len(in_table(user)) == 2
-    assert len(staged(user) - in_table(user)) == garbage
-    counts = [c.receipt.counts for c in user.place.pipeline().sink.receipts()]
+    assert len(staged_paths(user) - in_table(user)) == garbage
+    counts = [c.receipt.counts for c in user.setup.pipeline().sink.receipts()]
     assert [(c.read, c.valid, c.dead) for c in counts] == [(202, 200, 2)]
 
 
@@ -141,7 +141,7 @@ def test_a_killed_driver_is_run_again(user: User) -> None:
         wait_until_a_worker_halts(psutil.Process(command.pid))
     finally:
         kill_with_all_below(command)
-    staged_files = staged(user)
+    staged_files = staged_paths(user)
     assert staged_files, "nothing was staged before the kill"
     assert in_table(user) == set()
     assert [w["recovered"] for w in user.types(*RUN)["windows"]] == [False]
@@ -149,13 +149,13 @@ def test_a_killed_driver_is_run_again(user: User) -> None:
     assert_exactly_once_beside_garbage(user, garbage=len(staged_files))
 
 
-def halted(server: psutil.Process) -> bool:
+def has_halted_worker(server: psutil.Process) -> bool:
     """Returns whether a worker has stopped itself at its crash point."""
     return any(status_of(p) == psutil.STATUS_STOPPED for p in server.children(recursive=True))
 
 
 @contextmanager
-def halting(user: User) -> Iterator[tuple[str, psutil.Process]]:
+def serve_with_halting_worker(user: User) -> Iterator[tuple[str, psutil.Process]]:
     """A server, started in another folder than the run, one of whose workers halts when
     it has staged something.
     """
@@ -189,11 +189,11 @@ def test_a_killed_server_is_an_outage(user: User) -> None:
     """1 A worker has staged and halts. 2 The server is killed with SIGKILL, with all
     below it. 3 A rerun makes it exactly once.
     """
-    with halting(user) as (address, server):
+    with serve_with_halting_worker(user) as (address, server):
         command = user.starts(*RUN, "--connect", address)
         try:
             until(
-                lambda: halted(server),
+                lambda: has_halted_worker(server),
                 "no worker reached its crash point",
                 lambda: command.poll() is not None,
             )
@@ -205,7 +205,7 @@ def test_a_killed_server_is_an_outage(user: User) -> None:
     assert command.returncode == 3, (out, err)
     assert "Nothing was committed. Run the window again" in err
     assert "Traceback" not in err
-    staged_files = staged(user)
+    staged_files = staged_paths(user)
     assert staged_files, "nothing was staged before the kill"
     assert in_table(user) == set()
     rerun_beside(user, staged_files)
@@ -216,17 +216,17 @@ def test_a_killed_client_is_run_again(user: User) -> None:
     """1 A worker of the server has staged and halts. 2 The client is killed with
     SIGKILL. 3 A rerun beside what it left is exactly once.
     """
-    with halting(user) as (address, server):
+    with serve_with_halting_worker(user) as (address, server):
         command = user.starts(*RUN, "--connect", address)
         try:
             until(
-                lambda: halted(server),
+                lambda: has_halted_worker(server),
                 "no worker reached its crash point",
                 lambda: command.poll() is not None,
             )
         finally:
             kill_with_all_below(command)
-        staged_files = staged(user)
+        staged_files = staged_paths(user)
         assert staged_files, "nothing was staged before the kill"
         assert in_table(user) == set()
         assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [
@@ -234,7 +234,7 @@ def test_a_killed_client_is_run_again(user: User) -> None:
         ]
         assert not staged_files & in_table(user)
         # what nobody waits for goes on for a while
-        assert_exactly_once_beside_garbage(user, garbage=len(staged(user) - in_table(user)))
+        assert_exactly_once_beside_garbage(user, garbage=len(staged_paths(user) - in_table(user)))
 
 
 def rerun_beside(user: User, staged_files: set[str]) -> None:

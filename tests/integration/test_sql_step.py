@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.customers import customers, last_words, random_log, somebody
+from tests.integration.customers import customers, last_words, make_user, random_log
 from tests.integration.harness import millis
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
@@ -105,7 +105,7 @@ def test_a_filter_before_a_table_with_a_key(
     """
     (tmp_path / "code.py").write_text(SHUFFLED)
     log = random_log(dice, 40)
-    user = somebody(kafka, tmp_path, "mode: upsert", log=log)
+    user = make_user(kafka, tmp_path, "mode: upsert", log=log)
     with (tmp_path / "things.yaml").open("a") as spec:
         spec.write(
             f'transform: {{steps: [{first_step}{{sql: "SELECT * FROM rows WHERE'

@@ -14,8 +14,8 @@ from tests.integration.customers import (
     PLAIN,
     customers,
     last_words,
+    make_user,
     random_log,
-    somebody,
 )
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -45,7 +45,7 @@ def test_the_last_word_on_each_customer(
     """Newer hours first, then one replayed: the table is the log's fold each time, to
     its last byte.
     """
-    user = somebody(kafka, tmp_path, sink, decode)
+    user = make_user(kafka, tmp_path, sink, decode)
     for hour in (3, 2, 1):
         user.types("run", "--window", f"2026-01-05T0{hour}:00:00Z")
     assert customers(tmp_path) == expected_rows
@@ -96,7 +96,7 @@ def test_rows_that_a_function_made(
     the table is the fold of both, replays included.
     """
     log = random_log(dice, 40)
-    user = somebody(kafka, tmp_path, sink, log=log)
+    user = make_user(kafka, tmp_path, sink, log=log)
     (tmp_path / "loud.py").write_text(LOUD)
     with (tmp_path / "things.yaml").open("a") as spec:
         spec.write(f"transform: {{steps: [{{spark: 'loud.py:{function}'}}]}}\n")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.harness import Place, millis, verdict, version, visible
+from tests.integration.harness import PipelineSetup, millis, read_visible, table_version, verdict
 from tests.kafka.produce import (
     Put,
     create_topic,
@@ -46,12 +46,12 @@ def thing(i: int) -> bytes:
 
 
 @pytest.fixture
-def setup(kafka: str, tmp_path: Path) -> Place:
+def setup(kafka: str, tmp_path: Path) -> PipelineSetup:
     """A topic of one partition, with a fresh table and ledger."""
-    return Place(kafka, create_topic(kafka), tmp_path)
+    return PipelineSetup(kafka, create_topic(kafka), tmp_path)
 
 
-def fill(setup: Place, hours: range, messages_per_hour: int = 30) -> None:
+def fill(setup: PipelineSetup, hours: range, messages_per_hour: int = 30) -> None:
     """Plain messages, one a minute or two."""
     produce(
         setup.bootstrap,
@@ -64,7 +64,7 @@ def fill(setup: Place, hours: range, messages_per_hour: int = 30) -> None:
     )
 
 
-def ids(setup: Place, n: int) -> list[int]:
+def ids(setup: PipelineSetup, n: int) -> list[int]:
     """The ids in the table's n-th window, in offset order."""
     rows = DeltaTable(str(setup.folder / "things")).to_pyarrow_table(
         filters=[("_window", "=", setup.window(n).key)]
@@ -75,20 +75,20 @@ def ids(setup: Place, n: int) -> list[int]:
 
 
 def refusal_of(
-    setup: Place, kind: type[WindrowError], n: int = 1, request: Request | None = None
+    setup: PipelineSetup, kind: type[WindrowError], n: int = 1, request: Request | None = None
 ) -> str:
     """The text of the error that a run raises; the table must be as before."""
     version_before = (
-        version(setup) if DeltaTable.is_deltatable(str(setup.folder / "things")) else None
+        table_version(setup) if DeltaTable.is_deltatable(str(setup.folder / "things")) else None
     )
     with pytest.raises(kind) as caught:
         setup.run(n, request)
     assert caught.type is kind, caught.value
-    assert version_before is None or version(setup) == version_before
+    assert version_before is None or table_version(setup) == version_before
     return str(caught.value)
 
 
-def test_a_window_of_nothing_is_a_success(setup: Place) -> None:
+def test_a_window_of_nothing_is_a_success(setup: PipelineSetup) -> None:
     """An empty topic, and an hour between two busy ones: 0 rows and a receipt."""
     assert setup.run(0).committed.receipt.counts.read == 0
     fill(setup, range(1, 2))
@@ -102,7 +102,7 @@ def test_a_window_of_nothing_is_a_success(setup: Place) -> None:
     }
 
 
-def test_a_window_of_markers_only_is_a_success(setup: Place) -> None:
+def test_a_window_of_markers_only_is_a_success(setup: PipelineSetup) -> None:
     """Aborted transactions and their markers at the end of the log: read over, counted,
     0 rows and a receipt.
     """
@@ -118,7 +118,7 @@ def test_a_window_of_markers_only_is_a_success(setup: Place) -> None:
     assert (counts.read, counts.valid, counts.invisible, counts.aborted) == (0, 0, 12, 10)
 
 
-def test_a_message_stamped_2099_costs_no_later_window(setup: Place) -> None:
+def test_a_message_stamped_2099_costs_no_later_window(setup: PipelineSetup) -> None:
     """The message from the future lands where it lies in the log, and every later hour
     has its own rows.
     """
@@ -128,11 +128,11 @@ def test_a_message_stamped_2099_costs_no_later_window(setup: Place) -> None:
     for n in (5, 3, 1, 4, 2):
         setup.run(n)
     assert [len([i for i in ids(setup, n) if i // 1000 == n]) for n in range(1, 6)] == [30] * 5
-    report = verdict(setup, visible(setup.bootstrap, setup.topic))
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
-def test_history_written_by_transactions_lands_in_its_hours(setup: Place) -> None:
+def test_history_written_by_transactions_lands_in_its_hours(setup: PipelineSetup) -> None:
     """Markers are stamped now, the messages last winter: each hour gets its own
     messages all the same.
     """
@@ -151,7 +151,7 @@ def test_history_written_by_transactions_lands_in_its_hours(setup: Place) -> Non
     ]
 
 
-def test_a_poison_message_costs_that_message_only(setup: Place) -> None:
+def test_a_poison_message_costs_that_message_only(setup: PipelineSetup) -> None:
     """Poison between good messages: one dead letter with its coordinates and reason,
     all others are rows.
     """
@@ -165,17 +165,17 @@ def test_a_poison_message_costs_that_message_only(setup: Place) -> None:
         setup,
         {
             tp: {o: i for o, i in id_by_offset.items() if o <= 30}
-            for tp, id_by_offset in visible(setup.bootstrap, setup.topic).items()
+            for tp, id_by_offset in read_visible(setup.bootstrap, setup.topic).items()
         },
     )
     assert report.ok, report
 
 
-def test_too_many_dead_letters_refuse_the_window_without_a_payload(setup: Place) -> None:
+def test_too_many_dead_letters_refuse_the_window_without_a_payload(setup: PipelineSetup) -> None:
     """Nothing becomes visible; the error counts reasons and names coordinates, never a payload."""
     fill(setup, range(1, 2))
     produce(setup.bootstrap, setup.topic, [Put(b'{"id": "secret-payload"}', millis(1, 59))] * 3)
-    strict = Place(
+    strict = PipelineSetup(
         setup.bootstrap,
         setup.topic,
         setup.folder,
@@ -189,15 +189,17 @@ def test_too_many_dead_letters_refuse_the_window_without_a_payload(setup: Place)
 
 
 def test_a_retry_with_a_corrected_schema_never_leaves_a_message_in_both_tables(
-    setup: Place,
+    setup: PipelineSetup,
 ) -> None:
     """1 A run's dead letters are in. 2 It fails before the data. 3 The schema is corrected
     and the retry takes them: they are rows only.
     """
     produce(setup.bootstrap, setup.topic, [Put(thing(i - 3), millis(1, i)) for i in range(10)])
-    strict = Place(setup.bootstrap, setup.topic, setup.folder, {"limits": {"max_dead_count": 0}})
+    strict = PipelineSetup(
+        setup.bootstrap, setup.topic, setup.folder, {"limits": {"max_dead_count": 0}}
+    )
     refusal_of(strict, DeadLetterLimitError)
-    corrected = Place(
+    corrected = PipelineSetup(
         setup.bootstrap,
         setup.topic,
         setup.folder,
@@ -205,11 +207,11 @@ def test_a_retry_with_a_corrected_schema_never_leaves_a_message_in_both_tables(
     )
     receipt = corrected.run(1).committed.receipt
     assert (receipt.counts.valid, receipt.counts.dead) == (10, 0)
-    report = verdict(corrected, visible(setup.bootstrap, setup.topic))
+    report = verdict(corrected, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
-def test_receipts_outlive_the_log(setup: Place) -> None:
+def test_receipts_outlive_the_log(setup: PipelineSetup) -> None:
     """After a checkpoint, the log's clean-up, compaction of files and a vacuum, verify
     finds every receipt and nothing wrong.
     """
@@ -230,12 +232,12 @@ def test_receipts_outlive_the_log(setup: Place) -> None:
         "things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
     )
     assert (verified.windows, verified.rows, verified.exit_code) == (4, 120, 0), verified
-    report = verdict(setup, visible(setup.bootstrap, setup.topic))
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     # compaction may put files together in any order
     assert msgspec.structs.replace(report, out_of_order=()).ok, report
 
 
-def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(setup: Place) -> None:
+def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(setup: PipelineSetup) -> None:
     """Without its ledger the pipeline refuses to go on; rebuilt from receipts,
     committed windows are reported and new ones join on.
     """
@@ -249,34 +251,34 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(setup: Place) -> Non
     assert setup.run(2).recovered
     assert not setup.run(3).recovered
     assert [len(ids(setup, n)) for n in range(1, 5)] == [30] * 4
-    report = verdict(setup, visible(setup.bootstrap, setup.topic))
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
-def test_a_window_that_is_not_closed(kafka: str, setup: Place) -> None:
+def test_a_window_that_is_not_closed(kafka: str, setup: PipelineSetup) -> None:
     """Its error says when to come back, and asks nothing of the cluster."""
-    future = Place(kafka, setup.topic, setup.folder, {"window": {"delay": "3650d"}})
+    future = PipelineSetup(kafka, setup.topic, setup.folder, {"window": {"delay": "3650d"}})
     assert "or later" in refusal_of(future, NotClosedError)
 
 
 def test_an_unknown_topic(kafka: str, tmp_path: Path) -> None:
     """The error names it."""
-    assert "no.such.topic" in refusal_of(Place(kafka, "no.such.topic", tmp_path), SpecError)
+    assert "no.such.topic" in refusal_of(PipelineSetup(kafka, "no.such.topic", tmp_path), SpecError)
 
 
-def test_a_column_that_the_table_cannot_store(setup: Place) -> None:
+def test_a_column_that_the_table_cannot_store(setup: PipelineSetup) -> None:
     """A schema with an unsigned integer is refused by the column's name before anything
     is read: no table, no ledger.
     """
     fill(setup, range(1, 2))
-    unsigned = Place(
+    unsigned = PipelineSetup(
         setup.bootstrap, setup.topic, setup.folder, {"decode": {"schema": "things.py:Unsigned"}}
     )
     assert "id: UInt32" in refusal_of(unsigned, SpecError)
     assert list(setup.folder.iterdir()) == []
 
 
-def test_a_window_that_retention_has_eaten(setup: Place) -> None:
+def test_a_window_that_retention_has_eaten(setup: PipelineSetup) -> None:
     """It fails and says what was wanted and what is there; the next one, whose start is
     unproven, too; those that are whole go on.
     """
@@ -288,7 +290,7 @@ def test_a_window_that_retention_has_eaten(setup: Place) -> None:
     assert setup.run(4).committed.receipt.counts.valid == 30
 
 
-def test_a_replay_that_would_see_fewer_messages(setup: Place) -> None:
+def test_a_replay_that_would_see_fewer_messages(setup: PipelineSetup) -> None:
     """Refused while retention has part of the window, also with --accept-fewer: the
     range can't be read at all.
     """
@@ -299,7 +301,7 @@ def test_a_replay_that_would_see_fewer_messages(setup: Place) -> None:
     assert len(ids(setup, 1)) == 30
 
 
-def test_a_recreated_topic(setup: Place) -> None:
+def test_a_recreated_topic(setup: PipelineSetup) -> None:
     """The same name with another id is refused, although its offsets look valid."""
     fill(setup, range(1, 3))
     setup.run(1)
@@ -309,28 +311,28 @@ def test_a_recreated_topic(setup: Place) -> None:
     refusal_of(setup, IdentityError, 2)
 
 
-def test_a_changed_grid(setup: Place) -> None:
+def test_a_changed_grid(setup: PipelineSetup) -> None:
     """A table begun hourly refuses daily windows."""
     fill(setup, range(1, 3))
     setup.run(1)
-    daily = Place(setup.bootstrap, setup.topic, setup.folder, {"window": {"grid": "daily"}})
+    daily = PipelineSetup(setup.bootstrap, setup.topic, setup.folder, {"window": {"grid": "daily"}})
     pipeline = daily.pipeline()
     whole_day = setup.window(0).__class__("things", setup.window(0).start, setup.window(23).end)
     with pytest.raises(GridError):
         run(pipeline, whole_day, Request("test"))
 
 
-def test_another_ledger(setup: Place) -> None:
+def test_another_ledger(setup: PipelineSetup) -> None:
     """A second state file is refused: a command and a UI can't work against each other."""
     fill(setup, range(1, 3))
     setup.run(1)
-    second_ledger = Place(
+    second_ledger = PipelineSetup(
         setup.bootstrap, setup.topic, setup.folder, {"state": f"sqlite:///{setup.folder}/other.db"}
     )
     refusal_of(second_ledger, OwnerError, 2)
 
 
-def test_an_overlap_is_refused_and_names_the_window(setup: Place) -> None:
+def test_an_overlap_is_refused_and_names_the_window(setup: PipelineSetup) -> None:
     """A ledger that was forged to overlap can't get a message into the table twice."""
     fill(setup, range(1, 4))
     setup.run(1)
@@ -350,13 +352,13 @@ def test_an_overlap_is_refused_and_names_the_window(setup: Place) -> None:
     assert setup.window(1).key in refusal_of(setup, OverlapError, 5)
 
 
-def test_new_nullable_columns_are_taken_and_others_refused(setup: Place) -> None:
+def test_new_nullable_columns_are_taken_and_others_refused(setup: PipelineSetup) -> None:
     """A schema that gained a nullable column goes on, and the table has it then; one
     that lost or changed one is refused before reading.
     """
     fill(setup, range(1, 5))
     setup.run(1)
-    wider = Place(
+    wider = PipelineSetup(
         setup.bootstrap, setup.topic, setup.folder, {"decode": {"schema": "things.py:Wider"}}
     )
     assert wider.run(2).committed.receipt.counts.valid == 30

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from typer.testing import CliRunner
 
 from tests.commands import with_spec
-from tests.integration.harness import Place
+from tests.integration.harness import PipelineSetup
 from windrow.ingest.cli.main import app
 
 HERE = Path(__file__).parent
@@ -29,10 +29,10 @@ class User:
     def __init__(
         self, bootstrap: str, topic: str, folder: Path, source: str = "", window: str = HOURLY
     ) -> None:
-        """The spec is the one that `place` has, as YAML; with these settings of the
+        """The spec is the one that `setup` has, as YAML; with these settings of the
         source on top, and these windows.
         """
-        self.place = Place(bootstrap, topic, folder)
+        self.setup = PipelineSetup(bootstrap, topic, folder)
         self.folder = folder
         (folder / "things.py").write_text((HERE / "things.py").read_text())
         (folder / "things.yaml").write_text(

@@ -36,7 +36,7 @@ def read_topic(bootstrap: str, topic: str) -> list[Message]:
     return messages
 
 
-def told(message: Message, name: str) -> str | None:
+def header_text(message: Message, name: str) -> str | None:
     """The last header of a name, as text; None where there is none, or it has no value."""
     values = [value for header, value in message.headers() or [] if header == name]
     return values[-1].decode() if values and isinstance(values[-1], bytes) else None

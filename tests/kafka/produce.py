@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.kafka.raw import send_stampless
-from windrow.ingest.kafka.error_codes import AGAIN, UNKNOWN
+from windrow.ingest.kafka.error_codes import RETRIABLE, UNKNOWN
 
 _SECONDS = 30.0
 NO_TIMESTAMP = -1
@@ -296,7 +296,7 @@ def ask_until(true: Callable[[], bool], condition: str, seconds: float = _SECOND
             if true():
                 return
         except KafkaException as error:
-            if error.args[0].code() not in AGAIN | UNKNOWN:
+            if error.args[0].code() not in RETRIABLE | UNKNOWN:
                 raise
             error_text = f": {error}"
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {condition}{error_text}"

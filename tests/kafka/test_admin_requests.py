@@ -18,7 +18,7 @@ from confluent_kafka.admin import ConfigResource
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.heard import waits_heard
+from tests.heard import hear_waits
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka import shared_clients
 from windrow.ingest.kafka.admin_requests import Questions
@@ -73,7 +73,7 @@ def test_an_unreachable_cluster_is_told_with_the_reason(
         nobody.names,
         lambda: nobody.topics(["t"]),
         lambda: nobody.ends([TP]),
-        lambda: nobody.committed("g", [TP]),
+        lambda: nobody.committed_offsets("g", [TP]),
     ):
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
             ask()
@@ -105,14 +105,14 @@ def test_retriable_errors_are_tried_again_and_others_are_not() -> None:
     with pytest.raises(SpecError, match="does not let") as caught:
         patient.ask("it", "t", answered)
     assert codes == [KafkaError.OFFSET_NOT_AVAILABLE]
-    assert "Grant Describe" in caught.value.do
+    assert "Grant Describe" in caught.value.advice
 
 
 def test_who_lets_one_wait_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question that isn't answered soon says who is waited for, and for what; one
     that is says nothing.
     """
-    with waits_heard() as heard:
+    with hear_waits() as heard:
         assert questions().ask("its id", None, lambda: 1) == 1
         monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
         message = questions().ask("its offsets", None, lambda: heard.get(timeout=30).getMessage())
@@ -123,7 +123,7 @@ def test_a_broker_that_is_down_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> 
     """The first words say why nothing comes, long before the question is given up."""
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 3.0)
     requests = questions(patience_seconds=60)
-    with waits_heard() as heard, ThreadPoolExecutor(1) as pool:
+    with hear_waits() as heard, ThreadPoolExecutor(1) as pool:
 
         def hear_message() -> str:
             requests.admin.describe_cluster(request_timeout=60)  # without a request none connects

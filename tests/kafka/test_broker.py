@@ -257,7 +257,7 @@ def test_an_unknown_topic_or_partition_is_a_spec_error(kafka: str, broker: Kafka
         with pytest.raises(SpecError, match="no such topic") as caught:
             ask()
         assert caught.value.topic == "no-such-topic"
-        assert "source.topic" in caught.value.do
+        assert "source.topic" in caught.value.advice
     with pytest.raises(SpecError, match="has 1 partition") as caught:
         broker.stable_ends([TopicPartition(beyond.topic, 0), beyond])
     assert (caught.value.topic, caught.value.partition) == (beyond.topic, 1)
@@ -290,7 +290,7 @@ def test_many_topics_cost_no_more_requests_than_one(
     )
     assert (
         broker.first_at_or_after(nothing, instant(0))
-        == broker.committed("g", nothing)
+        == broker.committed_offsets("g", nothing)
         == broker.alter_offsets("g", {})
         == {}
     )
@@ -331,11 +331,11 @@ def test_a_group_with_consumers_refuses_offsets(
         assert consumer.poll(60) is not None
         consumer.commit(offsets=[ck.TopicPartition(tp.topic, 0, 2)], asynchronous=False)
         assert "has active consumers" in (broker.alter_offsets(group, {tp: 1})[tp] or "")
-        assert broker.committed(group, [tp]) == {tp: 2}
+        assert broker.committed_offsets(group, [tp]) == {tp: 2}
     finally:
         consumer.close()
     assert broker.alter_offsets(group, {tp: 1}) == {tp: None}
-    assert broker.committed(group, [tp]) == {tp: 1}
+    assert broker.committed_offsets(group, [tp]) == {tp: 1}
 
 
 def test_asking_for_a_groups_offsets_makes_no_group(
@@ -347,7 +347,7 @@ def test_asking_for_a_groups_offsets_makes_no_group(
         f"g-{uuid.uuid4().hex[:8]}",
         f"g-{uuid.uuid4().hex[:8]}",
     )
-    broker.committed(asked_group, [tp])
+    broker.committed_offsets(asked_group, [tp])
     broker.alter_offsets(altered_group, {tp: 0})
     groups = {g.group_id for g in admin.list_consumer_groups().result(30).valid}
     assert altered_group in groups
@@ -374,5 +374,5 @@ def test_a_refused_login_is_told_at_once_and_without_the_password(
             KafkaBroker(kafka, user, patience_seconds=60).cluster_id()
     finally:
         log.removeHandler(caplog.handler)
-    assert "sasl." in caught.value.do
+    assert "sasl." in caught.value.advice
     assert secret not in f"{caught.value!s}{caught.value!r}{caplog.text}"

@@ -267,7 +267,7 @@ def test_where_to_fix_them() -> None:
     """
     with pytest.raises(SpecError) as caught:
         consumer_properties("a:1", {"debug": "all"})
-    assert "under client, in the spec's source or in windrow.yaml" in caught.value.do
+    assert "under client, in the spec's source or in windrow.yaml" in caught.value.advice
 
 
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me"}

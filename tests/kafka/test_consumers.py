@@ -8,7 +8,7 @@ from typing import Any, cast
 import confluent_kafka as ck
 import pytest
 
-from tests.forked import forked
+from tests.forked import fork
 from windrow.ingest.kafka.consumers import Consumers
 
 
@@ -49,14 +49,14 @@ def test_the_next_scan_gets_the_last_ones_consumer(fakes: Made) -> None:
     consumers = Consumers(fakes.new)
 
     def leave_scan() -> Any:
-        with consumers.one("a"):
+        with consumers.lend("a"):
             yield
 
-    with consumers.one("a"):
+    with consumers.lend("a"):
         pass
     with closing(leave_scan()) as scan:
         next(scan)
-    with consumers.one("a") as third:
+    with consumers.lend("a") as third:
         assert len(fakes) == 1
         assert third is cast("ck.Consumer", fakes[0])
         assert (fakes[0].unassigned, fakes[0].closed) == (2, 0)
@@ -65,9 +65,9 @@ def test_the_next_scan_gets_the_last_ones_consumer(fakes: Made) -> None:
 def test_scans_at_the_same_time_have_their_own_and_one_is_kept(fakes: Made) -> None:
     """No two share one; of two that are done, one is closed."""
     consumers = Consumers(fakes.new)
-    with consumers.one("a") as first, consumers.one("a") as second:
+    with consumers.lend("a") as first, consumers.lend("a") as second:
         assert first is not second
-    with consumers.one("a"):
+    with consumers.lend("a"):
         assert len(fakes) == 2
         assert sorted(fake.closed for fake in fakes) == [0, 1]
 
@@ -76,7 +76,7 @@ def test_a_kept_one_asks_for_a_topic_that_it_has_not_read_once(fakes: Made) -> N
     """A new one asks by itself; and no answer is left to the scan."""
     consumers = Consumers(fakes.new)
     for topic in ("a", "b", "a", "b", "silent"):
-        with consumers.one(topic):
+        with consumers.lend(topic):
             pass
     assert len(fakes) == 1
     assert fakes[0].asked_topics == ["b", "silent"]
@@ -86,7 +86,7 @@ def test_one_that_failed_is_not_used_again(fakes: Made) -> None:
     """It is closed, and the next scan gets a new one."""
     consumers = Consumers(fakes.new)
     for _ in range(2):
-        with pytest.raises(ValueError, match="why"), consumers.one("a"):
+        with pytest.raises(ValueError, match="why"), consumers.lend("a"):
             raise ValueError("why")
     assert [fake.closed for fake in fakes] == [1, 1]
 
@@ -94,7 +94,7 @@ def test_one_that_failed_is_not_used_again(fakes: Made) -> None:
 def test_what_is_idle_is_closed_with_its_keeper(fakes: Made) -> None:
     """At once, without a garbage collection."""
     consumers = Consumers(fakes.new)
-    with consumers.one("a"):
+    with consumers.lend("a"):
         pass
     assert fakes[0].closed == 0
     del consumers
@@ -106,21 +106,21 @@ def test_another_process_leaves_a_consumer_alone(fakes: Made) -> None:
     scan; it makes its own.
     """
     consumers = Consumers(fakes.new)
-    with consumers.one("a"):
+    with consumers.lend("a"):
         pass
-    open_scan = consumers.one("a")
+    open_scan = consumers.lend("a")
     open_scan.__enter__()
-    with consumers.one("a"):
+    with consumers.lend("a"):
         pass
     state_before = [(fake.unassigned, fake.closed) for fake in fakes]
 
     def child() -> None:
-        with consumers.one("a"):
+        with consumers.lend("a"):
             assert len(fakes) == 3
         open_scan.__exit__(None, None, None)
         assert [(fake.unassigned, fake.closed) for fake in fakes[:2]] == state_before
 
-    process = forked(child)
+    process = fork(child)
     process.join(60)
     assert process.exitcode == 0
     open_scan.__exit__(None, None, None)

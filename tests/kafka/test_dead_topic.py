@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.contracts.dead_topic_contract import DeadTopicContract, letters
-from tests.kafka.dead_letters import read_topic, told
+from tests.kafka.dead_letters import header_text, read_topic
 from tests.kafka.produce import create_topic
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.kafka import dead_topic, producers
@@ -36,7 +36,9 @@ class TestKafkaDeadTopic(DeadTopicContract):
 
     def offsets(self, topic: KafkaDeadTopic) -> list[int]:
         messages = read_topic(self.kafka, topic.name)
-        return sorted(int(told(message, "__connect.errors.offset") or "") for message in messages)
+        return sorted(
+            int(header_text(message, "__connect.errors.offset") or "") for message in messages
+        )
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def test_a_message_is_the_whole_letter(kafka: str, topic: KafkaDeadTopic) -> Non
     topic.publish(window(0), [letters(42, **attributes), letters(43, value=None)])
     first, second = sorted(
         read_topic(kafka, topic.name),
-        key=lambda message: told(message, "__connect.errors.offset") or "",
+        key=lambda message: header_text(message, "__connect.errors.offset") or "",
     )
     assert (first.key(), first.value(), second.key(), second.value()) == (
         b"\x00k",
@@ -125,7 +127,9 @@ def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
     ):
         topic.publish(window(0), [letters(1), letters(2, value=large)])
     topic.publish(window(0), [letters(1), letters(2)])
-    offsets = {told(message, "__connect.errors.offset") for message in read_topic(kafka, name)}
+    offsets = {
+        header_text(message, "__connect.errors.offset") for message in read_topic(kafka, name)
+    }
     assert offsets == {"1", "2"}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from tests.forked import forked
+from tests.forked import fork
 from windrow.ingest.assemble import connect
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
@@ -160,7 +160,7 @@ def test_a_forked_child_has_its_own(
     other_thread = threading.Thread(target=shared.of, args=({"bootstrap.servers": "fork:2"},))
     other_thread.start()
     assert in_lock.wait(30)
-    process = forked(child)
+    process = fork(child)
     goes_on.set()
     other_thread.join(30)
     process.join(60)

@@ -15,7 +15,7 @@ import confluent_kafka as ck
 import numpy as np
 import pytest
 
-from tests.forked import forked
+from tests.forked import fork
 from tests.kafka.counted import counted_broker, with_consumers
 from tests.kafka.produce import (
     OpenTransaction,
@@ -32,7 +32,7 @@ from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.shared_clients import CLIENTS
-from windrow.ingest.kafka.timestamp_scan import scan, scanning
+from windrow.ingest.kafka.timestamp_scan import scan, scan_properties
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import Isolation
 
@@ -298,7 +298,7 @@ def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> N
 
     codes = []
     while 7 not in codes and len(codes) < 3:
-        process = forked(child)
+        process = fork(child)
         process.join(60)
         codes.append(process.exitcode)
     assert codes[-1] == 7, codes
@@ -314,7 +314,10 @@ def test_a_user_who_fetches_less_than_a_scan_would_gets_less() -> None:
         "queued.min.messages": 100_000,
         "client.id": "x",
     }
-    assert scanning(chosen) == chosen | {"fetch.wait.max.ms": 1, "queued.min.messages": 1_000}
+    assert scan_properties(chosen) == chosen | {
+        "fetch.wait.max.ms": 1,
+        "queued.min.messages": 1_000,
+    }
 
 
 class _Message:

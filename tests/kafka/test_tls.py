@@ -43,7 +43,7 @@ def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
             began = time.monotonic()
             with pytest.raises(SpecError, match=r"certificate verify failed") as caught:
                 ask()
-            assert "ssl.ca.location" in caught.value.do
+            assert "ssl.ca.location" in caught.value.advice
             assert time.monotonic() - began < HANG_SECONDS
 
 
@@ -56,7 +56,7 @@ def test_a_wrong_ca_where_the_task_runs_is_told_at_once() -> None:
         began = time.monotonic()
         with pytest.raises(SpecError, match=r"certificate verify failed") as caught:
             batches_of(reader, Split("t", 0, 0, 1))
-        assert "ssl.ca.location" in caught.value.do
+        assert "ssl.ca.location" in caught.value.advice
         assert time.monotonic() - began < HANG_SECONDS
 
 
@@ -67,7 +67,7 @@ def test_a_broker_that_asks_for_a_certificate_says_so() -> None:
         broker = KafkaBroker(bootstrap, client(TLS / "broker.pem"), patience_seconds=PATIENCE)
         with pytest.raises(SpecError, match="certificate required") as caught:
             broker.cluster_id()
-        assert "the client's certificate" in caught.value.do
+        assert "the client's certificate" in caught.value.advice
 
 
 def test_the_right_ca_is_no_mistake() -> None:

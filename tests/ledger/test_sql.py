@@ -24,16 +24,16 @@ from tests.contracts.ledger_contract import (
     PIPELINE,
     LedgerContract,
     assert_tiled,
-    at,
     boundary,
     cut,
     freeze_stale,
+    hour_at,
     plan,
     receipt,
 )
 from tests.contracts.ledger_table_contract import LedgerTableContract
-from tests.forked import forked
-from tests.heard import waits_heard
+from tests.forked import fork
+from tests.heard import hear_waits
 from tests.profiles import examples
 from tests.warm import SERVER
 from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
@@ -41,7 +41,7 @@ from windrow.ingest.ledger.entries import BOUNDARY, TABLE
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.tiling import clamped
+from windrow.ingest.model.tiling import clamp
 
 
 class TestSqlite(LedgerContract, LedgerTableContract):
@@ -62,14 +62,14 @@ class TestPostgres(LedgerContract, LedgerTableContract):
 
 def nothing_in(ledger: SqlLedger) -> None:
     """All that can be asked without writing, of a ledger that isn't there."""
-    assert ledger.boundary(PIPELINE, at(1)) is None
-    assert ledger.start(PIPELINE, at(1)) is None
-    assert ledger.neighbours(PIPELINE, at(1)) == (None, None)
+    assert ledger.boundary(PIPELINE, hour_at(1)) is None
+    assert ledger.start(PIPELINE, hour_at(1)) is None
+    assert ledger.neighbours(PIPELINE, hour_at(1)) == (None, None)
     assert ledger.newest(PIPELINE) == []
-    assert ledger.rebased(PIPELINE) == []
-    assert ledger.assigned(PIPELINE, "r") is None
+    assert ledger.rebased_boundaries(PIPELINE) == []
+    assert ledger.assigned_number(PIPELINE, "r") is None
     assert ledger.plan(plan(0, 1).window) is None
-    assert ledger.recorded(PIPELINE) == []
+    assert ledger.recorded_receipts(PIPELINE) == []
 
 
 @pytest.mark.parametrize("ledger_path", ["state.db", ".windrow/state.db", "nowhere/state.db"])
@@ -105,7 +105,7 @@ def test_a_place_that_may_not_be_looked_at_is_not_taken_for_empty(tmp_path: Path
     unreachable.
     """
     with pytest.raises(UnreachableError, match="File name too long"):
-        open_ledger(str(tmp_path / ("x" * 300) / "state.db")).boundary(PIPELINE, at(1))
+        open_ledger(str(tmp_path / ("x" * 300) / "state.db")).boundary(PIPELINE, hour_at(1))
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class ResolvesOutside(SqlLedger):
     met: threading.Barrier
 
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
-        moved = [clamped(b, *self.neighbours(pipeline_id, b.label)) for b in boundaries]
+        moved = [clamp(b, *self.neighbours(pipeline_id, b.label)) for b in boundaries]
         self.met.wait(60)
         with self.writing(pipeline_id) as entries:
             for b in moved:
@@ -150,7 +150,7 @@ def _race_in_processes(url: str) -> None:
     for racer in racers:
         racer.join(60)
     assert [r.exitcode for r in racers] == [0] * 8
-    frozen = [open_ledger(url).boundary(PIPELINE, at(hour)) for hour in range(8)]
+    frozen = [open_ledger(url).boundary(PIPELINE, hour_at(hour)) for hour in range(8)]
     assert None not in frozen
     assert_tiled([b for b in frozen if b is not None])
 
@@ -180,7 +180,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(RefusedError, match=r"not a database.*rebuild-ledger"):
-        open_ledger(str(path)).boundary(PIPELINE, at(1))
+        open_ledger(str(path)).boundary(PIPELINE, hour_at(1))
     with pytest.raises(RefusedError, match="not a database"):
         open_ledger(str(path)).freeze(PIPELINE, [boundary(1, 5)])
     assert path.read_bytes().startswith(b"something else")
@@ -194,7 +194,7 @@ def test_a_value_that_can_not_be_read_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as raw:
         raw.execute(f"update {TABLE.name} set value = '{{}}' where kind = 'boundary'")
     with pytest.raises(RefusedError, match="boundary of pipeline things"):
-        ledger.boundary(PIPELINE, at(1))
+        ledger.boundary(PIPELINE, hour_at(1))
 
 
 def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_ledger_that_another_process_holds_is_unreachable(
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute(begin_statement)
     holder.execute("SELECT * FROM sqlite_master").fetchall()
-    with waits_heard() as heard, pytest.raises(UnreachableError, match="database is locked"):
+    with hear_waits() as heard, pytest.raises(UnreachableError, match="database is locked"):
         ledger.freeze(PIPELINE, [boundary(1, 5)])
     assert (
         heard.get(timeout=30).getMessage()
@@ -243,7 +243,7 @@ def test_a_ledger_that_another_process_holds_is_unreachable(
     )
     holder.execute("ROLLBACK")
     holder.close()
-    assert ledger.boundary(PIPELINE, at(1)) is None
+    assert ledger.boundary(PIPELINE, hour_at(1)) is None
 
 
 def test_a_stopped_holder_loses_the_lock(
@@ -257,13 +257,13 @@ def test_a_stopped_holder_loses_the_lock(
 
     def sleep_in_a_transaction() -> None:
         with ledger.writing(PIPELINE) as entries:
-            entries.put(BOUNDARY, at(1), boundary(1, 7))
+            entries.put(BOUNDARY, hour_at(1), boundary(1, 7))
             assert ledger.freeze(PIPELINE, [boundary(1, 5)]) == [boundary(1, 5)]
-            entries.get(BOUNDARY, at(1))
+            entries.get(BOUNDARY, hour_at(1))
 
     with pytest.raises(UnreachableError, match="idle-in-transaction"):
         sleep_in_a_transaction()
-    assert ledger.boundary(PIPELINE, at(1)) == boundary(1, 5)
+    assert ledger.boundary(PIPELINE, hour_at(1)) == boundary(1, 5)
 
 
 def test_a_server_that_is_not_there_is_unreachable_and_no_secret_is_told() -> None:
@@ -273,7 +273,7 @@ def test_a_server_that_is_not_there_is_unreachable_and_no_secret_is_told() -> No
         "postgresql://me@127.0.0.1:1/db?password=hunter2",
     ):
         with pytest.raises(UnreachableError, match=r"postgresql://127\.0\.0\.1:1/db") as caught:
-            open_ledger(url).recorded(PIPELINE)
+            open_ledger(url).recorded_receipts(PIPELINE)
         assert "hunter2" not in f"{caught.value}{caught.value.__cause__}"
 
 
@@ -317,7 +317,7 @@ def test_a_ledger_of_another_form_is_refused(
         connection.execute(text(f"CREATE TABLE {other_table} (name TEXT)"))
     ledger = open_ledger(driver)
     with pytest.raises(SpecError, match=r"made by another version of windrow.*rebuild-ledger"):
-        ledger.recorded(PIPELINE)
+        ledger.recorded_receipts(PIPELINE)
     with pytest.raises(SpecError, match="made by another version"):
         ledger.identity()
     ledger.database.engine.dispose()
@@ -339,10 +339,12 @@ def test_no_question_reads_more_than_it_answers(tmp_path: Path) -> None:
     ledger.freeze(PIPELINE, [boundary(hour, hour) for hour in range(3)])
     ledger.freeze_plans([plan(1, 5)])
     ledger.record(receipt(1))
-    ledger.rebase(PIPELINE, cut(at(2), 0, topic_id="anew"))
-    assert ledger.neighbours(PIPELINE, at(1)) == (boundary(0, 0), boundary(2, 2))
+    ledger.rebase(PIPELINE, cut(hour_at(2), 0, topic_id="anew"))
+    assert ledger.neighbours(PIPELINE, hour_at(1)) == (boundary(0, 0), boundary(2, 2))
     assert len(ledger.newest(PIPELINE, 2)) == 2
-    assert ledger.recorded(PIPELINE, 1) == ledger.recorded(PIPELINE) == [receipt(1)]
+    assert (
+        ledger.recorded_receipts(PIPELINE, 1) == ledger.recorded_receipts(PIPELINE) == [receipt(1)]
+    )
     with closing(sqlite3.connect(tmp_path / "state.db")) as raw:
         steps = {
             step
@@ -372,7 +374,7 @@ def test_one_connection_to_a_server_is_kept_and_replaced_when_it_dies(postgres_u
         open_ledger(postgres_url).freeze(PIPELINE, [boundary(hour, 5)])
     (first,) = _sessions(postgres_url, "pid")
     assert _sessions(postgres_url, "pg_terminate_backend(pid, 10000)") == [True]
-    assert open_ledger(postgres_url).boundary(PIPELINE, at(1)) == boundary(1, 5)
+    assert open_ledger(postgres_url).boundary(PIPELINE, hour_at(1)) == boundary(1, 5)
     assert _sessions(postgres_url, "pid") != [first]
     assert _sessions(postgres_url, "pg_terminate_backend(pid, 10000)") == [True]
     assert open_ledger(postgres_url).freeze(PIPELINE, [boundary(4, 5)]) == [boundary(4, 5)]
@@ -397,7 +399,7 @@ def test_threads_that_open_a_server_at_once_share_its_connection(
 
 
 def _ask_in_child(url: str, parent_asked: multiprocessing.synchronize.Event) -> None:
-    assert open_ledger(url).boundary(PIPELINE, at(1)) == boundary(1, 5)
+    assert open_ledger(url).boundary(PIPELINE, hour_at(1)) == boundary(1, 5)
     assert parent_asked.wait(60)
 
 
@@ -406,13 +408,13 @@ def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
     ledger = open_ledger(postgres_url)
     ledger.freeze(PIPELINE, [boundary(1, 5)])
     parent_asked = multiprocessing.get_context("fork").Event()
-    child = forked(_ask_in_child, postgres_url, parent_asked)
-    assert ledger.boundary(PIPELINE, at(1)) == boundary(1, 5)
+    child = fork(_ask_in_child, postgres_url, parent_asked)
+    assert ledger.boundary(PIPELINE, hour_at(1)) == boundary(1, 5)
     parent_asked.set()
     child.join(60)
     assert child.exitcode == 0
     (session_pid,) = _sessions(postgres_url, "pid")
-    assert ledger.neighbours(PIPELINE, at(2)) == (boundary(1, 5), None)
+    assert ledger.neighbours(PIPELINE, hour_at(2)) == (boundary(1, 5), None)
     assert _sessions(postgres_url, "pid") == [session_pid]
 
 
@@ -420,7 +422,7 @@ def test_a_database_made_anew_gets_its_table_again(postgres_url: str) -> None:
     """A process remembers nothing of it."""
     ledger = open_ledger(postgres_url)
     first = ledger.identity()
-    assert ledger.boundary(PIPELINE, at(1)) is None
+    assert ledger.boundary(PIPELINE, hour_at(1)) is None
     with ledger.database.writing("test") as connection:
         TABLE.drop(connection)
     assert ledger.freeze(PIPELINE, [boundary(1, 5)]) == [boundary(1, 5)]
@@ -432,7 +434,7 @@ def test_a_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
     ledger, path = open_ledger(str(tmp_path / "state.db")), tmp_path / "state.db"
     ledger.freeze(PIPELINE, [boundary(1, 5)])
     path.rename(tmp_path / "old.db")
-    assert ledger.boundary(PIPELINE, at(1)) is None
+    assert ledger.boundary(PIPELINE, hour_at(1)) is None
     ledger.freeze(PIPELINE, [boundary(2, 6)])
     assert open_ledger(str(tmp_path / "old.db")).newest(PIPELINE, 9) == [boundary(1, 5)]
     assert ledger.newest(PIPELINE, 9) == [boundary(2, 6)]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from tests.lookups.test_http import Asked, Reply, serving
+from tests.lookups.test_http import Reply, ServiceRequest, serving
 from windrow.ingest import client_cache
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.lookups.http.kind import HttpSection
@@ -216,7 +216,7 @@ class TestHttp(LookupContract):
     def source(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LookupSource]:
         people = {row["id"]: row for row in PEOPLE.to_pylist()}
 
-        def reply(request_: Asked) -> Reply:
+        def reply(request_: ServiceRequest) -> Reply:
             if request_.method == "POST":
                 return Reply([people[key] for key in request_.body["ids"] if key in people])
             person = people.get(int(request_.key))

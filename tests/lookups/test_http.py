@@ -31,7 +31,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.lookups.http import client as clients
 from windrow.ingest.lookups.http import source as sources
 from windrow.ingest.lookups.http.kind import HttpSection
-from windrow.ingest.lookups.http.request import UnaskableError, filled, target_of
+from windrow.ingest.lookups.http.request import UnaskableError, fill_body, target_of
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.testing.contracts.transform import (
     Before,
@@ -68,7 +68,7 @@ HUSH = "hush-hush"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServiceRequest:
     """A request as the service sees it."""
 
     method: str
@@ -97,8 +97,8 @@ class Service(ThreadingHTTPServer):
     daemon_threads = True
     scheme = "http"
 
-    def __init__(self, reply: Callable[[Asked], Reply]) -> None:
-        self.reply, self.asked = reply, list[Asked]()
+    def __init__(self, reply: Callable[[ServiceRequest], Reply]) -> None:
+        self.reply, self.requests = reply, list[ServiceRequest]()
         self.over = threading.Event()
         super().__init__(("127.0.0.1", 0), _Handler)
 
@@ -117,8 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         size = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(size)) if size else None
-        request = Asked(self.command, self.path, body, dict(self.headers.items()))
-        self.server.asked.append(request)
+        request = ServiceRequest(self.command, self.path, body, dict(self.headers.items()))
+        self.server.requests.append(request)
         reply = self.server.reply(request)
         if reply.worse is not None:
             self.close_connection = True
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(reply: Callable[[Asked], Reply]) -> Iterator[Service]:
+def serving(reply: Callable[[ServiceRequest], Reply]) -> Iterator[Service]:
     with Service(reply) as service:
         thread = threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True)
         thread.start()
@@ -151,7 +151,7 @@ def serving(reply: Callable[[Asked], Reply]) -> Iterator[Service]:
             thread.join(timeout=60)
 
 
-def reply_one(request: Asked) -> Reply:
+def reply_one(request: ServiceRequest) -> Reply:
     """What a service in order says: of the places a and b."""
     row_by_key = {
         "a": {"country": "UA", "n": 1},
@@ -161,7 +161,7 @@ def reply_one(request: Asked) -> Reply:
     return Reply(row_by_key[request.key]) if request.key in row_by_key else Reply(status=404)
 
 
-def reply_many(request: Asked) -> Reply:
+def reply_many(request: ServiceRequest) -> Reply:
     """The same, asked for many."""
     keys = [key for key in request.body["ips"] if key in {"a", "b"}]
     return Reply({"data": {"items": [{"ip": key, "country": key.upper()} for key in keys]}})
@@ -197,7 +197,7 @@ class TestHttp(TransformContract):
     """A key that is there, one that isn't, and one that is refused."""
 
     @pytest.fixture
-    def before(self) -> Before:
+    def input_rows(self) -> Before:
         return Before(columns_of(VISITS), VISITS, (0, 0, 1, 2, 3))
 
     @pytest.fixture(params=["one", "many"])
@@ -220,7 +220,7 @@ def test_a_key_a_request(folder: Path) -> None:
         (looked_up,) = output.lookups
         assert (looked_up.keys, looked_up.requests) == (3, 3)
         assert (looked_up.hits, looked_up.misses) == (4, 1)
-        assert sorted(request.path for request in service.asked) == [
+        assert sorted(request.path for request in service.requests) == [
             "/v1/geo/a",
             "/v1/geo/b",
             "/v1/geo/x%20y%2Fz%3F",
@@ -235,7 +235,7 @@ def test_many_keys_a_request(folder: Path) -> None:
     ips = [f"ip{n % 1000}" for n in range(100_000)]
     rows = pa.RecordBatch.from_pydict({"ip": ips})
 
-    def all_there(request: Asked) -> Reply:
+    def all_there(request: ServiceRequest) -> Reply:
         items = [{"ip": ip, "country": ip.upper(), "more": [1]} for ip in request.body["ips"]]
         return Reply({"data": {"items": [None, *reversed(items), {"ip": "not asked for"}]}})
 
@@ -246,10 +246,10 @@ def test_many_keys_a_request(folder: Path) -> None:
             input_batch = decoded(rows.slice(start, 30_000))
             outputs.append(step(input_batch, messages_for(input_batch)))
     assert [c for f in outputs for c in f.rows["country"].to_pylist()] == [ip.upper() for ip in ips]
-    assert sum(f.lookups[0].requests for f in outputs if f.lookups) == 16 == len(service.asked)
-    assert all(a.method == "POST" and a.body["lang"] == "en" for a in service.asked)
-    assert sorted(ip for a in service.asked for ip in a.body["ips"]) == sorted(set(ips))
-    assert max(len(a.body["ips"]) for a in service.asked) == 64
+    assert sum(f.lookups[0].requests for f in outputs if f.lookups) == 16 == len(service.requests)
+    assert all(a.method == "POST" and a.body["lang"] == "en" for a in service.requests)
+    assert sorted(ip for a in service.requests for ip in a.body["ips"]) == sorted(set(ips))
+    assert max(len(a.body["ips"]) for a in service.requests) == 64
 
 
 WIDE = {
@@ -271,7 +271,7 @@ def test_values_come_as_they_are(folder: Path) -> None:
     """All digits, to the microsecond, in UTC; the key may be larger than its column."""
     with serving(lambda _: Reply(WIDE)) as service:
         output = apply(wide(folder, service), decoded(pa.RecordBatch.from_pydict({"id": [2**40]})))
-        assert service.asked[0].path == f"/{2**40}"
+        assert service.requests[0].path == f"/{2**40}"
     moment = datetime(2026, 1, 4, 23, 0, 0, 1, UTC)
     (row,) = output.rows.to_pylist()
     assert list(row.values())[1:] == [
@@ -325,7 +325,7 @@ def test_a_refused_key_takes_no_other_along(is_batched: bool, folder: Path) -> N
         "ip9": Reply(b'{"more": "\\ud800"}'),
     }
 
-    def reply(request: Asked) -> Reply:
+    def reply(request: ServiceRequest) -> Reply:
         keys = request.body["ips"] if is_batched else [request.key]
         first = next((bad[key] for key in keys if key in bad), None)
         items = json.dumps([{"ip": ip, "n": 1} for ip in keys])
@@ -347,7 +347,7 @@ def test_a_refused_key_takes_no_other_along(is_batched: bool, folder: Path) -> N
             "geo refuses its key: its answer has NaN, Infinity or half a surrogate pair",
         ]
         assert output.rows["n"].to_pylist() == [1] * 5
-        assert output.lookups[0].requests == len(service.asked)
+        assert output.lookups[0].requests == len(service.requests)
         bad.clear()
         assert apply(step, rows).rows["n"].to_pylist() == [1] * 10
 
@@ -391,7 +391,7 @@ def test_what_is_worth_another_try(first: Reply, folder: Path) -> None:
         row = decoded(pa.RecordBatch.from_pydict({"ip": ["a"]}))
         output = apply(lookup(folder, service), row)
         assert output.rows["country"].to_pylist() == ["UA"]
-        assert output.lookups[0].requests == 3 == len(service.asked)
+        assert output.lookups[0].requests == 3 == len(service.requests)
 
 
 def test_a_service_that_asks_to_wait_too_long(folder: Path) -> None:
@@ -400,7 +400,7 @@ def test_a_service_that_asks_to_wait_too_long(folder: Path) -> None:
     with serving(lambda _: later) as service:
         with pytest.raises(UnreachableError, match="it answered 429") as excinfo:
             apply(lookup(folder, service, concurrency=1), decoded(VISITS))
-        assert len(service.asked) == 1
+        assert len(service.requests) == 1
     assert "hush" not in str(excinfo.value)
     assert excinfo.value.exit_code == 3
 
@@ -439,7 +439,7 @@ def test_a_slow_answer_ends(slow: Callable[[BaseHTTPRequestHandler], None], fold
         step = lookup(folder, service, timeout="2s", concurrency=1)
         with pytest.raises(UnreachableError, match="gives no answer that can be used"):
             apply(step, decoded(VISITS))
-        assert 1 < len(service.asked) < 6
+        assert 1 < len(service.requests) < 6
 
 
 def test_a_service_that_is_gone_is_left_alone(folder: Path) -> None:
@@ -448,7 +448,7 @@ def test_a_service_that_is_gone_is_left_alone(folder: Path) -> None:
     with serving(lambda _: Reply(status=500)) as service:
         with pytest.raises(UnreachableError, match="it answered 500"):
             apply(lookup(folder, service, timeout="5m", concurrency=8), rows)
-        assert 20 <= len(service.asked) < 28
+        assert 20 <= len(service.requests) < 28
     with pytest.raises(UnreachableError, match="ConnectError, ConnectionRefusedError"):
         apply(lookup(folder, service, timeout="300ms"), rows)
 
@@ -456,9 +456,9 @@ def test_a_service_that_is_gone_is_left_alone(folder: Path) -> None:
 def test_failures_that_are_not_in_a_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second try fails, and the task goes on."""
     monkeypatch.setattr(clients, "MOST_FAILURES", 2)
-    with serving(lambda _: Reply({"n": 1}, 500 if len(service.asked) % 2 else 200)) as service:
+    with serving(lambda _: Reply({"n": 1}, 500 if len(service.requests) % 2 else 200)) as service:
         output = apply(lookup(folder, service, concurrency=1), decoded(VISITS))
-        assert (output.lookups[0].hits, len(service.asked)) == (4, 6)
+        assert (output.lookups[0].hits, len(service.requests)) == (4, 6)
 
 
 _KEYS = {"a": 1, "b": 2, "c": 3}
@@ -479,7 +479,7 @@ _KEYS = {"a": 1, "b": 2, "c": 3}
 def test_an_answer_that_is_not_the_keys(payload: Any, message: str, folder: Path) -> None:
     """Refuses the key: it is no row, and no miss that `on_miss` would make nulls of."""
 
-    def reply(request: Asked) -> Reply:
+    def reply(request: ServiceRequest) -> Reply:
         odd_reply = payload if isinstance(payload, Reply) else Reply(payload)
         return odd_reply if request.key == "b" else Reply({"ip": request.key, "country": None})
 
@@ -525,7 +525,7 @@ def test_an_answer_may_repeat_its_key(
 def test_a_part_of_an_answer_is_asked_for_in_parts(folder: Path) -> None:
     """Of many keys each half, as of a batch that is refused, until the answer is whole."""
 
-    def reply(request: Asked) -> Reply:
+    def reply(request: ServiceRequest) -> Reply:
         items = [{"ip": ip, "n": _KEYS[ip]} for ip in request.body["ips"][:2]]
         return Reply({"data": {"items": items}}, 206 if len(request.body["ips"]) > 2 else 201)
 
@@ -565,7 +565,7 @@ def test_what_no_key_is_to_blame_for(status: int, folder: Path) -> None:
     ):
         with pytest.raises(SpecError, match=f"answered {status}") as excinfo:
             apply(lookup(folder, service, **(BATCHES if status == 404 else {})), decoded(VISITS))
-        assert not redirect_target.asked
+        assert not redirect_target.requests
     assert HUSH not in str(excinfo.value)
 
 
@@ -597,7 +597,7 @@ def test_secrets_are_read_where_they_are_sent(
     with serving(reply_one) as service:
         step = lookup(folder, service, headers=headers)
         apply(step, decoded(VISITS))
-        sent_headers = service.asked[0].headers
+        sent_headers = service.requests[0].headers
         assert (sent_headers["authorization"], sent_headers["x-tenant"]) == (
             f"Bearer {HUSH}",
             "shop",
@@ -640,7 +640,7 @@ def test_certificates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             country()
         with pytest.raises(UnreachableError):
             country(ca="broker.pem")
-        assert service.asked == []
+        assert service.requests == []
         assert "UA" in country(ca="broker.pem", **client_tls)
         for bad_files in (
             {"ca": "none.pem"},
@@ -679,7 +679,7 @@ def test_tasks_share_the_rate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     replies = iter([Reply(status=500), Reply(status=500)])
     with serving(lambda a: next(replies, None) or reply_one(a)) as service:
         step = lookup(folder, service, per_second=10, concurrency=1, timeout="400ms")
-        with step.source.held("", 5) as version:
+        with step.source.hold("", 5) as version:
             apply(step.pinned({"geo": version}), decoded(VISITS))
     assert waits == pytest.approx([0, 0.5, 0.5, 0.5, 0.5])
 
@@ -709,7 +709,7 @@ def test_keys_that_are_not_asked_for(key: str, folder: Path) -> None:
         rows = decoded(pa.RecordBatch.from_pydict({"ip": [key]}))
         output = apply(lookup(folder, service), rows)
         assert dead(output) == [(0, "rules", "lookup:geo:refused")]
-        assert (service.asked, output.lookups[0].requests) == ([], 0)
+        assert (service.requests, output.lookups[0].requests) == ([], 0)
 
 
 @given(keys=st.lists(st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1)), min_size=1))
@@ -717,7 +717,7 @@ def test_bodies_have_the_keys_as_they_are(keys: list[tuple[str, int]]) -> None:
     """In their types, wherever a text is a place as a whole; the rest stays as it is."""
     named = [{"a": a, "b": b} for a, b in keys]
     body = {"q": [{"x": "{a}", "y": [["{b}"]]}], "only": [1], "text": "a {a} b", "null": None}
-    assert filled(body, named) == {
+    assert fill_body(body, named) == {
         "q": [{"x": a, "y": [[b]]} for a, b in keys],
         "only": [1],
         "text": "a {a} b",

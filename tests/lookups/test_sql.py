@@ -257,7 +257,7 @@ def test_a_mysql_server_that_goes_away(mysql: Server) -> None:
 def test_all_tasks_see_one_state_of_postgresql(postgresql: Server) -> None:
     """While it is held, a task that begins later sees no row that came in between."""
     lookup = postgresql.lookup()
-    with lookup.source.held("", 1) as snapshot:
+    with lookup.source.hold("", 1) as snapshot:
         first = lookup.pinned({"customers": snapshot})
         assert apply(first, decoded(ORDERS)).rows["who"][2].as_py() is None
         postgresql.run("INSERT INTO customers VALUES (7, 'Gus', NULL)")
@@ -272,11 +272,11 @@ def test_a_snapshot_whose_holder_is_gone_is_asked_for_again_with_the_window(
 ) -> None:
     """Its connection was lost: the window is run again, nothing is looked up elsewhere."""
     lookup = postgresql.lookup()
-    with lookup.source.held("", 1) as snapshot:
+    with lookup.source.hold("", 1) as snapshot:
         pass
     with pytest.raises(UnreachableError, match="that all tasks share is gone") as excinfo:
         apply(lookup.pinned({"customers": snapshot}), decoded(ORDERS))
-    assert "Run the window again" in excinfo.value.do
+    assert "Run the window again" in excinfo.value.advice
 
 
 def test_a_server_that_is_slow_is_not_waited_for(postgresql: Server) -> None:
@@ -396,7 +396,7 @@ def test_what_a_server_of_postgresql_has_for_its_clients_changes_no_value(
         for instant in instants
     ]
     lookup = Lookup("dim", (("id", "id"),), take, source)
-    with source.held("", 1) as snapshot:
+    with source.hold("", 1) as snapshot:
         output_rows = apply(lookup.pinned({"dim": snapshot}), decoded(rows)).rows.to_pylist()
     assert [{n: v for n, v in row.items() if n != "id"} for row in output_rows] == expected
     keys = output_rows[1]["its_at"], output_rows[1]["its_day"]
@@ -585,7 +585,7 @@ def test_a_server_that_ends_idle_transactions_ends_no_snapshot(postgresql: Serve
     name = postgresql.url.partition("?")[0].rpartition("/")[2]
     postgresql.run(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '1ms'")
     lookup = postgresql.lookup()
-    with lookup.source.held("", 1) as snapshot:
+    with lookup.source.hold("", 1) as snapshot:
         postgresql.run("SELECT pg_sleep(0.2)")
         assert apply(lookup.pinned({"customers": snapshot}), decoded(ORDERS)).lookups[0].hits == 2
 

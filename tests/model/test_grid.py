@@ -16,12 +16,12 @@ from tests.profiles import examples
 from windrow.ingest.errors import GridError, SpecError, WindrowError
 from windrow.ingest.model.grid import (
     BATCH,
-    after,
     at_or_before,
     batch_at,
-    before,
     cron,
     is_closed,
+    label_after,
+    label_before,
     labels_back,
     labels_between,
     neighbours,
@@ -76,10 +76,10 @@ STARTS = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.j
 @example("*/60 */30 * * */2", datetime(2026, 1, 1, tzinfo=UTC))
 def test_dagster_sees_the_same_windows(expression: str, moment: datetime) -> None:
     """A grid's windows are Dagster's partitions of the same cron expression."""
-    labels = [after(expression, moment)]
-    labels += [after(expression, labels[-1])]
+    labels = [label_after(expression, moment)]
+    labels += [label_after(expression, labels[-1])]
     assume(labels[-1] - labels[0] < timedelta(days=400))
-    labels += [after(expression, labels[-1])]
+    labels += [label_after(expression, labels[-1])]
     partitions = dg.TimeWindowPartitionsDefinition(
         start=labels[0],
         end=labels[-1] + timedelta(seconds=1),
@@ -104,9 +104,12 @@ def test_windows_of_a_grid_tile(expression: str, moment: datetime) -> None:
     window = window_at("p", expression, at_or_before(expression, moment))
     assert window.span is not None
     assert window.span[0] <= moment < window.span[1]
-    assert window_at("p", expression, before(expression, window.span[0])).end == window.start
+    assert window_at("p", expression, label_before(expression, window.span[0])).end == window.start
     assert window_at("p", expression, window.span[1]).start == window.end
-    assert neighbours(expression, window.start) == (before(expression, window.span[0]), window.end)
+    assert neighbours(expression, window.start) == (
+        label_before(expression, window.span[0]),
+        window.end,
+    )
     assert labels_between(
         expression, window.span[0] - timedelta(microseconds=1), window.span[1]
     ) == [window.start, window.end]
@@ -120,7 +123,7 @@ def test_labels_back_are_the_last_ones(expression: str, upto: datetime, count: i
     labels = labels_back(expression, upto, count)
     assert len(labels) == count
     assert labels[-1:] == [at_or_before(expression, upto)] * bool(count)
-    assert all(after(expression, a) == b for a, b in pairwise(labels))
+    assert all(label_after(expression, a) == b for a, b in pairwise(labels))
     assert labels_back(expression, labels[-1], count) == labels if labels else True
 
 
@@ -303,7 +306,11 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[timezone]:
 def test_labels_are_in_utc_wherever_the_machine_is(elsewhere: timezone) -> None:
     """Neither its zone nor that of the instant matters."""
     moment = THREE.astimezone(elsewhere)
-    assert (after("hourly", moment), before("hourly", moment), at_or_before("daily", moment)) == (
+    assert (
+        label_after("hourly", moment),
+        label_before("hourly", moment),
+        at_or_before("daily", moment),
+    ) == (
         THREE + HOUR,
         THREE - HOUR,
         THREE - 3 * HOUR,
@@ -314,8 +321,8 @@ def test_labels_are_in_utc_wherever_the_machine_is(elsewhere: timezone) -> None:
         label.tzinfo
         for label in (
             *labels_back("hourly", moment, 1),
-            before("hourly", moment),
-            after("hourly", moment),
+            label_before("hourly", moment),
+            label_after("hourly", moment),
         )
     } == {UTC}
 
@@ -327,8 +334,14 @@ def test_an_instant_of_the_grid_is_its_own_last_label() -> None:
         THREE,
         THREE,
     ]
-    assert [after("hourly", THREE + n * MICROSECOND) for n in (-1, 0)] == [THREE, THREE + HOUR]
-    assert [before("hourly", THREE + n * MICROSECOND) for n in (0, 1)] == [THREE - HOUR, THREE]
+    assert [label_after("hourly", THREE + n * MICROSECOND) for n in (-1, 0)] == [
+        THREE,
+        THREE + HOUR,
+    ]
+    assert [label_before("hourly", THREE + n * MICROSECOND) for n in (0, 1)] == [
+        THREE - HOUR,
+        THREE,
+    ]
 
 
 def test_neighbours_touch_a_label() -> None:
@@ -377,7 +390,7 @@ def test_time_has_its_ends() -> None:
     ):
         with pytest.raises(SpecError) as excinfo:
             window_at("p", "hourly", start)
-        assert (excinfo.value.what, excinfo.value.stage, excinfo.value.do) == (
+        assert (excinfo.value.message, excinfo.value.stage, excinfo.value.advice) == (
             message,
             "plan",
             advice,
@@ -456,8 +469,8 @@ def test_a_wrong_text_is_told_with_what_to_do(
 ) -> None:
     """It is named as it was written."""
     error = error_of(grid, text)
-    assert error.what.startswith(message)
-    assert error.do.startswith(advice)
+    assert error.message.startswith(message)
+    assert error.advice.startswith(advice)
     assert error.stage == "plan"
 
 
@@ -467,7 +480,7 @@ def test_a_hundred_thousand_windows_may_be_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("windrow.ingest.model.grid._WINDOWS_MAX", 2)
     assert len(parse_windows("p", "hourly", "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z")) == 2
     error = error_of("hourly", "2026-01-02T03:00:00Z/2026-01-02T06:00:00Z")
-    assert error.what == "2026-01-02T03:00:00Z/2026-01-02T06:00:00Z names more than 2 windows"
+    assert error.message == "2026-01-02T03:00:00Z/2026-01-02T06:00:00Z names more than 2 windows"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.model.lookup import LookedUp, merged
+from windrow.ingest.model.lookup import LookedUp, merge_parts
 
 _FIRST = datetime(2026, 1, 5, tzinfo=UTC)
 _moments = st.none() | st.integers(0, 9).map(lambda hour: _FIRST + timedelta(hours=hour))
@@ -24,8 +24,8 @@ _parts = st.builds(
 @given(st.lists(_parts, max_size=6))
 def test_the_parts_of_each_lookup_are_summed_up(parts: list[LookedUp]) -> None:
     """By name: numbers and checksums are sums, the time is from the first to the last."""
-    assert [total.lookup for total in merged(parts)] == sorted({part.lookup for part in parts})
-    for total in merged(parts):
+    assert [total.lookup for total in merge_parts(parts)] == sorted({part.lookup for part in parts})
+    for total in merge_parts(parts):
         own_parts = [part for part in parts if part.lookup == total.lookup]
         for name in ("keys", "hits", "misses", "requests"):
             assert getattr(total, name) == sum(getattr(part, name) for part in own_parts)
@@ -41,5 +41,5 @@ def test_the_parts_of_each_lookup_are_summed_up(parts: list[LookedUp]) -> None:
 @given(st.lists(_parts, max_size=4), st.lists(_parts, max_size=4))
 def test_sums_of_sums_are_sums(parts: list[LookedUp], more: list[LookedUp]) -> None:
     """A split's batches, a window's splits: in whatever order they come together."""
-    assert merged([*merged(parts), *merged(more)]) == merged([*parts, *more])
-    assert merged([*more, *parts]) == merged([*parts, *more])
+    assert merge_parts([*merge_parts(parts), *merge_parts(more)]) == merge_parts([*parts, *more])
+    assert merge_parts([*more, *parts]) == merge_parts([*parts, *more])

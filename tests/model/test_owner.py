@@ -46,6 +46,6 @@ def test_each_difference_has_its_own_way_out(
     """
     with pytest.raises(error) as refused:
         refuse_other_owner("t", BOUND, expected)
-    assert (refused.value.what, refused.value.stage) == (message, "setup")
-    assert advice in refused.value.do
-    assert ("See " in refused.value.do) == ("ledger" in message), "backups are of ledgers alone"
+    assert (refused.value.message, refused.value.stage) == (message, "setup")
+    assert advice in refused.value.advice
+    assert ("See " in refused.value.advice) == ("ledger" in message), "backups are of ledgers alone"

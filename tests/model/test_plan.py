@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from windrow.ingest.model.plan import Covered, Plan, Split, Window, covered
+from windrow.ingest.model.plan import Covered, Plan, Split, Window, covered_ranges
 
 START = datetime(2026, 1, 2, 3, tzinfo=UTC)
 END = START + timedelta(hours=1)
@@ -71,7 +71,7 @@ def test_what_a_digest_does_not_cover() -> None:
 
 def test_ranges_are_covered_under_their_topics_ids() -> None:
     """A topic made anew has the same name and other offsets."""
-    assert covered(PLAN) == (Covered("id", 0, 5, 9),)
+    assert covered_ranges(PLAN) == (Covered("id", 0, 5, 9),)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from windrow.ingest.model.refusal_summary import (
     Kinds,
     Refusals,
     RefusedAt,
-    bounded,
     in_words,
+    most_frequent,
 )
 
 
@@ -162,8 +162,8 @@ def test_bounded_keeps_the_most_frequent() -> None:
     added to the others.
     """
     counts = Counter({"a": 3, "b": 5, "c": 1})
-    assert bounded(counts, 3) == (("b", 5), ("a", 3), ("c", 1))
-    assert bounded(counts, 2) == (("b", 5), ("a", 3), (OTHERS, 1))
-    assert bounded(counts + Counter({OTHERS: 4}), 1) == (("b", 5), (OTHERS, 8))
-    assert bounded(Counter(), 1) == ()
-    assert bounded(Counter({"z": 1, "y": 1, "x": 1}), 2) == (("x", 1), ("y", 1), (OTHERS, 1))
+    assert most_frequent(counts, 3) == (("b", 5), ("a", 3), ("c", 1))
+    assert most_frequent(counts, 2) == (("b", 5), ("a", 3), (OTHERS, 1))
+    assert most_frequent(counts + Counter({OTHERS: 4}), 1) == (("b", 5), (OTHERS, 8))
+    assert most_frequent(Counter(), 1) == ()
+    assert most_frequent(Counter({"z": 1, "y": 1, "x": 1}), 2) == (("x", 1), ("y", 1), (OTHERS, 1))

@@ -20,11 +20,11 @@ from windrow.ingest.model.source import (
     Selection,
     Topics,
     flink_offsets,
-    given,
     moment,
     parse_initializer,
     selection_text,
     selects,
+    to_given,
 )
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -111,9 +111,9 @@ def test_what_is_no_position_says_why(text: str, words: str) -> None:
     """With what was written, and where to read what it can be."""
     with pytest.raises(SpecError, match=words) as excinfo:
         parse_initializer(text, ["a"])
-    assert excinfo.value.what.startswith(f"{text!r} is not a position: ")
+    assert excinfo.value.message.startswith(f"{text!r} is not a position: ")
     assert excinfo.value.stage == "spec"
-    assert "windrow peek --help" in excinfo.value.do
+    assert "windrow peek --help" in excinfo.value.advice
 
 
 @pytest.mark.parametrize("topics", [[], ["a", "b"]])
@@ -123,7 +123,7 @@ def test_offsets_by_partition_alone_need_one_topic(topics: list[str]) -> None:
         ValueError,
         match=r"^offsets by partition alone need exactly one topic: write them by topic$",
     ):
-        given({0: 5}, topics)
+        to_given({0: 5}, topics)
 
 
 def test_a_moment_is_an_instant_or_milliseconds() -> None:

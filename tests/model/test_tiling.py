@@ -9,7 +9,7 @@ import pytest
 from tests.source.enumerator.things import boundary, hour, mark
 from windrow.ingest.errors import IdentityError, UnreachableError, WindrowError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from windrow.ingest.model.tiling import between, clamped, refuse_other_source
+from windrow.ingest.model.tiling import clamp, offset_ranges, refuse_other_source
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -18,13 +18,13 @@ def move_mark(own_mark: Mark, lower: Mark | None = None, upper: Mark | None = No
     """One mark between its neighbours'."""
     below = None if lower is None else boundary(hour(1), lower)
     above = None if upper is None else boundary(hour(3), upper)
-    (moved_mark,) = clamped(boundary(hour(2), own_mark), below, above).marks
+    (moved_mark,) = clamp(boundary(hour(2), own_mark), below, above).marks
     return moved_mark
 
 
 def marks(clamped_boundary: Boundary) -> list[tuple[str, int, int, str]]:
     """All marks, in short."""
-    return [(m.topic, m.partition, m.offset, m.how) for m in clamped_boundary.marks]
+    return [(m.topic, m.partition, m.offset, m.origin) for m in clamped_boundary.marks]
 
 
 def error_position(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:
@@ -110,14 +110,14 @@ def test_alone_a_boundary_stays_what_it_is() -> None:
         mark(5),
         mark(3, topic="u"),
         start_marks=(mark(2, "position", topic="u"),),
-        seen={"v": 4},
+        partition_counts={"v": 4},
     )
-    assert clamped(own_boundary, None, None) == own_boundary
+    assert clamp(own_boundary, None, None) == own_boundary
 
 
 def test_what_only_the_lower_neighbour_knows_is_carried_on() -> None:
     """A topic that isn't selected any more is `removed` there, and its topic is still known."""
-    clamped_boundary = clamped(
+    clamped_boundary = clamp(
         boundary(hour(2), mark(5)), boundary(hour(1), mark(3), mark(9, "end", 4, topic="u")), None
     )
     assert clamped_boundary.marks == (mark(5), mark(9, "removed", 4, topic="u"))
@@ -134,7 +134,9 @@ def test_a_partition_that_was_not_there_yet_is_clamped_not_removed(
     Seen and not chosen, it isn't.
     """
     lower = boundary(hour(1), mark(3), mark(4, partition=1))
-    clamped_boundary = clamped(boundary(hour(2), mark(5), seen={"t": partitions}), lower, None)
+    clamped_boundary = clamp(
+        boundary(hour(2), mark(5), partition_counts={"t": partitions}), lower, None
+    )
     assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 4, origin)]
 
 
@@ -143,9 +145,9 @@ def test_a_topic_has_the_most_partitions_that_were_seen(lower: int, own_partitio
     """Whichever of the two was resolved later saw more; what one of them counted is
     never forgotten.
     """
-    clamped_boundary = clamped(
-        boundary(hour(2), mark(5), seen={"t": own_partitions}),
-        boundary(hour(1), mark(3), seen={"t": lower}),
+    clamped_boundary = clamp(
+        boundary(hour(2), mark(5), partition_counts={"t": own_partitions}),
+        boundary(hour(1), mark(3), partition_counts={"t": lower}),
         None,
     )
     assert clamped_boundary.topics == (TopicSeen("t", "id-t", 2),)
@@ -156,7 +158,7 @@ def test_what_the_upper_neighbour_does_not_know_is_left_out() -> None:
     own_boundary = boundary(
         hour(2), mark(5), mark(3, topic="u"), start_marks=(mark(2, "position", topic="u"),)
     )
-    clamped_boundary = clamped(own_boundary, None, boundary(hour(3), mark(8)))
+    clamped_boundary = clamp(own_boundary, None, boundary(hour(3), mark(8)))
     assert clamped_boundary == boundary(hour(2), mark(5))
 
 
@@ -164,7 +166,7 @@ def test_a_partition_that_the_upper_neighbour_has_at_0_is_at_0() -> None:
     """One that was added after the upper boundary was resolved belongs, whole, to a
     later window.
     """
-    clamped_boundary = clamped(
+    clamped_boundary = clamp(
         boundary(hour(2), mark(5), mark(3, partition=1)), None, boundary(hour(3), mark(8))
     )
     assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 0, "clamped")]
@@ -175,9 +177,9 @@ def test_a_partition_that_is_not_chosen_but_read_around_is_carried_on() -> None:
     unless it is cut here, nobody reads what it held.
     """
     lower, upper = boundary(hour(1), mark(3)), boundary(hour(3), mark(8), mark(6, partition=1))
-    clamped_boundary = clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, upper)
+    clamped_boundary = clamp(boundary(hour(2), mark(5), partition_counts={"t": 2}), lower, upper)
     assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 0, "removed")]
-    assert marks(clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, None)) == [
+    assert marks(clamp(boundary(hour(2), mark(5), partition_counts={"t": 2}), lower, None)) == [
         ("t", 0, 5, "settled")
     ]
 
@@ -185,14 +187,14 @@ def test_a_partition_that_is_not_chosen_but_read_around_is_carried_on() -> None:
 def test_a_partition_that_only_the_lower_neighbour_lacks_keeps_its_own_cut() -> None:
     """It was added since, is chosen here and read above: nothing is carried on over its mark."""
     lower, upper = boundary(hour(1), mark(3)), boundary(hour(3), mark(8), mark(6, partition=1))
-    clamped_boundary = clamped(boundary(hour(2), mark(5), mark(4, partition=1)), lower, upper)
+    clamped_boundary = clamp(boundary(hour(2), mark(5), mark(4, partition=1)), lower, upper)
     assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 4, "settled")]
 
 
 def test_a_topic_that_the_lower_neighbour_lacks_is_kept_as_it_was_seen() -> None:
     """Its number of partitions is nobody else's, also where that is none."""
-    clamped_boundary = clamped(
-        boundary(hour(2), mark(5), seen={"u": 0}), boundary(hour(1), mark(3)), None
+    clamped_boundary = clamp(
+        boundary(hour(2), mark(5), partition_counts={"u": 0}), boundary(hour(1), mark(3)), None
     )
     assert clamped_boundary.topics == (TopicSeen("t", "id-t", 1), TopicSeen("u", "id-u", 0))
 
@@ -205,13 +207,13 @@ def test_a_partition_that_the_lower_neighbour_cuts_keeps_that_cut() -> None:
         boundary(hour(1), mark(3), mark(4, partition=1)),
         boundary(hour(3), mark(8), mark(6, partition=1)),
     )
-    clamped_boundary = clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, upper)
+    clamped_boundary = clamp(boundary(hour(2), mark(5), partition_counts={"t": 2}), lower, upper)
     assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("t", 1, 4, "removed")]
 
 
 def test_a_topic_that_only_the_upper_neighbour_knows_is_not_read_yet() -> None:
     """It begins where the upper one says, not here."""
-    clamped_boundary = clamped(
+    clamped_boundary = clamp(
         boundary(hour(2), mark(5)),
         boundary(hour(1), mark(3)),
         boundary(hour(3), mark(8), mark(6, topic="u")),
@@ -230,7 +232,7 @@ def test_a_begin_is_kept_only_where_the_lower_neighbour_does_not_know_the_topic_
         mark(7, topic="u"),
         start_marks=(mark(1, "position"), mark(2, "position", topic="u")),
     )
-    clamped_boundary = clamped(own_boundary, boundary(hour(1), mark(3)), None)
+    clamped_boundary = clamp(own_boundary, boundary(hour(1), mark(3)), None)
     assert clamped_boundary.start_marks == (mark(2, "position", topic="u"),)
     assert marks(clamped_boundary) == [("t", 0, 5, "settled"), ("u", 0, 7, "settled")]
 
@@ -238,10 +240,10 @@ def test_a_begin_is_kept_only_where_the_lower_neighbour_does_not_know_the_topic_
 def test_a_begin_is_moved_down_with_its_cut() -> None:
     """Behind its cut it would be no boundary; it stays what it is where it lies below."""
     own_boundary = boundary(hour(2), mark(5), start_marks=(mark(4, "position"),))
-    assert clamped(own_boundary, None, boundary(hour(3), mark(3))).start_marks == (
+    assert clamp(own_boundary, None, boundary(hour(3), mark(3))).start_marks == (
         mark(3, "clamped"),
     )
-    assert clamped(own_boundary, None, boundary(hour(3), mark(4))).start_marks == (
+    assert clamp(own_boundary, None, boundary(hour(3), mark(4))).start_marks == (
         mark(4, "position"),
     )
 
@@ -255,7 +257,7 @@ def test_where_the_begin_was_not_asked_the_window_is_run_again() -> None:
         UnreachableError,
         match=r"While 2026-01-02T02:00:00Z was resolved, an earlier .*\. Run the window again\.",
     ) as excinfo:
-        clamped(own_boundary, boundary(hour(1), mark(3)), None)
+        clamp(own_boundary, boundary(hour(1), mark(3)), None)
     assert error_position(excinfo.value) == ("freeze", "u", 0, None)
 
 
@@ -270,7 +272,7 @@ def test_a_neighbour_of_another_source_is_refused(side: str) -> None:
         boundary(hour(2), mark(5), t="other"),
     ):
         with pytest.raises(IdentityError):
-            clamped(
+            clamp(
                 own_boundary,
                 *(
                     (boundary(hour(1), mark(3)), None)
@@ -320,7 +322,7 @@ def test_a_window_goes_from_cut_to_cut() -> None:
         mark(8, topic="v"),
         start_marks=(mark(6, topic="u"),),
     )
-    assert between(start, stop) == {
+    assert offset_ranges(start, stop) == {
         T0: (mark(3), mark(5)),
         T1: (mark(0, "clamped", partition=1), mark(4, partition=1)),
         U0: (mark(6, topic="u"), mark(9, topic="u")),
@@ -331,13 +333,13 @@ def test_a_window_goes_from_cut_to_cut() -> None:
 def test_a_begin_does_not_count_where_the_start_knows_better() -> None:
     """The window goes on where the one before ended, also at offset 0."""
     stop = boundary(hour(2), mark(5), start_marks=(mark(4),))
-    assert between(boundary(hour(1), mark(0)), stop) == {T0: (mark(0), mark(5))}
+    assert offset_ranges(boundary(hour(1), mark(0)), stop) == {T0: (mark(0), mark(5))}
 
 
 def test_inverted_boundaries_are_no_window() -> None:
     """Equal cuts are an empty range; one below the other was frozen by another ledger."""
-    assert between(boundary(hour(1), mark(5)), boundary(hour(2), mark(5))) == {
+    assert offset_ranges(boundary(hour(1), mark(5)), boundary(hour(2), mark(5))) == {
         T0: (mark(5), mark(5))
     }
     with pytest.raises(ValueError, match=r"the boundaries of t\[0\] are inverted: 5\.\.4"):
-        between(boundary(hour(1), mark(5)), boundary(hour(2), mark(4)))
+        offset_ranges(boundary(hour(1), mark(5)), boundary(hour(2), mark(4)))

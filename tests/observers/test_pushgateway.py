@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.bench.harness.environments import debian, made
+from tests.bench.harness.environments import debian, environment_folder
 from tests.cli.test_metrics import samples
 from windrow.ingest.kafka.embedded.server import free_port
 from windrow.ingest.observers.prometheus import Prometheus
@@ -17,7 +17,10 @@ from windrow.ingest.observers.prometheus import Prometheus
 @pytest.mark.long
 def test_a_real_pushgateway_adds_up(tmp_path: Path) -> None:
     """What two processes tell of a pipeline adds up, beside another pipeline's."""
-    program = made("pushgateway", Path(__file__).parent, debian) / "usr/bin/prometheus-pushgateway"
+    program = (
+        environment_folder("pushgateway", Path(__file__).parent, debian)
+        / "usr/bin/prometheus-pushgateway"
+    )
     url = f"127.0.0.1:{free_port()}"
     with subprocess.Popen(
         [program, f"--web.listen-address={url}"], stderr=subprocess.PIPE, text=True

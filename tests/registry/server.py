@@ -65,7 +65,7 @@ class _Version:
 class RegistryServer:
     """Registry on a local port, from `start` to `stop`; also a context manager.
 
-    `faults`: the false answers, by path; `asked`: the paths that were requested, in order.
+    `faults`: the false answers, by path; `requested_paths`: the paths that were requested, in order.
     """
 
     def __init__(self, user: tuple[str, str] | None = None) -> None:
@@ -74,7 +74,7 @@ class RegistryServer:
         `user`: the name and the password that requests must have; None: they need none.
         """
         self.faults: dict[str, Fault] = {}
-        self.asked: list[str] = []
+        self.requested_paths: list[str] = []
         self._expected = (
             None if user is None else "Basic " + base64.b64encode(":".join(user).encode()).decode()
         )
@@ -276,7 +276,7 @@ class RegistryServer:
                 size = int(self.headers.get("Content-Length") or 0)
                 written = self.rfile.read(min(size, _LENGTH_MAX))
                 url = urlsplit(self.path)
-                server.asked.append(url.path)
+                server.requested_paths.append(url.path)
                 fault = server.faults.get(url.path)
                 if fault is not None:
                     server._stopping.wait(fault.seconds)

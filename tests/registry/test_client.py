@@ -131,7 +131,7 @@ def test_a_question_is_repeated_so_often(
     server.faults = {"/schemas/ids/1": fault}
     with pytest.raises(UnreachableError):
         registry.schema("1")
-    assert server.asked == ["/schemas/ids/1"] * 2
+    assert server.requested_paths == ["/schemas/ids/1"] * 2
 
 
 def test_nobody_there(server: RegistryServer, registry: Registry) -> None:
@@ -167,7 +167,7 @@ def test_many_slow_answers(
         )
     with pytest.raises(UnreachableError, match="no answer in the time of all tries"):
         registry.of_subject("t-value", 200)
-    assert len(server.asked) < 100
+    assert len(server.requested_paths) < 100
 
 
 def test_no_more_is_asked_for_than_is_taken(server: RegistryServer, registry: Registry) -> None:
@@ -179,10 +179,10 @@ def test_no_more_is_asked_for_than_is_taken(server: RegistryServer, registry: Re
     id_ = server.register("many", named("M"), references=refers_to(*(f"S{n}" for n in range(20))))
     with pytest.raises(RefusedError, match=f"schema id {id_} with more than"):
         registry.schema(str(id_))
-    assert len(server.asked) == 3
+    assert len(server.requested_paths) == 3
     with pytest.raises(RefusedError):
         registry.schema(str(id_))
-    assert len(server.asked) == 6
+    assert len(server.requested_paths) == 6
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_an_answer_without_end(server: RegistryServer, registry: Registry, fault
     server.faults = {"/schemas/ids/1": fault}
     with pytest.raises(RefusedError, match="schema id 1 with more than"):
         registry.schema("1")
-    assert len(server.asked) == 1
+    assert len(server.requested_paths) == 1
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -215,7 +215,7 @@ def test_who_is_not_let_in(server: RegistryServer, registry: Registry, status: i
     ) as raised:
         stranger.of_subject("t-value", 1)
     assert "hunter" not in str(raised.value)
-    assert len(server.asked) == 1
+    assert len(server.requested_paths) == 1
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_certificate_that_is_not_trusted(registry: Registry) -> None:
             UnreachableError, match=r"no answer \(its certificate isn't trusted: .*certificate"
         ):
             replace(registry, url=server.url.replace("http:", "https:"), retries=0).schema("1")
-        assert server.asked == []
+        assert server.requested_paths == []
 
 
 def test_every_error_is_one_of_windrows(server: RegistryServer, registry: Registry) -> None:

@@ -26,7 +26,7 @@ def desk(cluster: MemoryBroker, tmp_path: Path) -> SourceDesk:
     logs = Logs(MemoryCluster(cluster))
     return SourceDesk(
         logs,
-        cluster.at,
-        lambda isolation, plan: MemoryReader(cluster.at(isolation), plan),
+        cluster.with_isolation,
+        lambda isolation, plan: MemoryReader(cluster.with_isolation(isolation), plan),
         tmp_path,
     )

@@ -27,7 +27,7 @@ from windrow.ingest.errors import (
     DataLossError,
     DeadLetterLimitError,
     RefusedError,
-    counted,
+    format_count,
 )
 from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
@@ -53,7 +53,7 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference, load_model
 from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.testing.broker import MemoryBroker
-from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.values import messages_with
 from windrow.ingest.testing.contracts.with_dead_letters import read_dead
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader
@@ -160,8 +160,8 @@ def test_each_counter_is_held_against_another(over: dict[str, int], says: str) -
     """One counter that disagrees refuses the window, and says which, at which split."""
     with pytest.raises(AccountingError) as refused:
         refuse_unequal(plan(SPLIT), make_staged(counts(SPLIT, **over)))
-    assert says in refused.value.what
-    assert ";" not in refused.value.what  # and nothing else is wrong
+    assert says in refused.value.message
+    assert ";" not in refused.value.message  # and nothing else is wrong
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
         "shop.things",
         1,
@@ -229,7 +229,7 @@ def test_each_delete_is_some_messages(
     """A message that only deletes is in one place; deletes that nobody asked for, or
     that are no message's, refuse the window.
     """
-    split, messages = Split("shop.things", 1, 0, 4), valued([b""] * 4)
+    split, messages = Split("shop.things", 1, 0, 4), messages_with([b""] * 4)
     if says is None:
         refuse_unplaced(split, messages, decoded_batch, keyed=keyed)
     else:
@@ -280,8 +280,8 @@ class Lying:
     honest: Any
     lie: Lie
 
-    def columns(self, before: Columns) -> Columns:
-        return self.honest.columns(before)
+    def columns(self, input_columns: Columns) -> Columns:
+        return self.honest.columns(input_columns)
 
     def open(self) -> Callable[..., Decoded]:
         step = self.honest.open()
@@ -679,7 +679,7 @@ def test_splits_are_told_together() -> None:
         "$.f5 is odd (10); $.f0 is odd (1); $.f1 is odd (1); $.f2 is odd (1); $.f3 is odd (1);"
         " other reasons (5)"
     )
-    assert f"4 of 20 messages refused: {kinds}. First: shop.things[1]@105." in caught.value.what
+    assert f"4 of 20 messages refused: {kinds}. First: shop.things[1]@105." in caught.value.message
 
 
 ANY = {"max_dead_ratio": None}
@@ -719,11 +719,11 @@ def test_each_stage_has_limits_of_its_own(limits: dict[str, Any], says: str) -> 
     )
     with pytest.raises(DeadLetterLimitError) as caught:
         refuse_too_many_dead(HOUR, all_staged, LimitsSpec.model_validate(ANY | limits), "so")
-    assert says in caught.value.what
+    assert says in caught.value.message
     stage, ((name, value), *_) = next(
         (stage, list(bounds.items())) for stage, bounds in limits.items()
     )
-    assert caught.value.what.endswith(f"more than limits.{stage}.{name} {value} allows")
+    assert caught.value.message.endswith(f"more than limits.{stage}.{name} {value} allows")
 
 
 def test_a_stage_may_refuse_what_its_limits_allow() -> None:
@@ -754,7 +754,7 @@ def test_a_limit_of_a_stage_refuses_a_window(bank: Bank) -> None:
         bank.run(bank.pipeline(schema={"max_dead_count": 0}))
     assert (
         "1 of 5 messages refused at stage schema: $.amount expected int, got float (1). First:"
-        " bank.payments[0]@1." in caught.value.what
+        " bank.payments[0]@1." in caught.value.message
     )
     assert (
         bank.run(
@@ -854,12 +854,13 @@ def test_more_in_one_topic_partition_hide_no_fewer_in_another(
         refuse_fewer(
             receipt(3, *read), receipt(2, ("b", 0, 3), ("a", 0, 4), ("a", 0, 3), ("a", 1, 2))
         )
-    error, messages = caught.value, counted(new_count, "message")
+    error, messages = caught.value, format_count(new_count, "message")
     assert (
-        error.what == f"Replacing window {HOUR.key}: {messages} left, generation 2 had {old_count}"
+        error.message
+        == f"Replacing window {HOUR.key}: {messages} left, generation 2 had {old_count}"
     )
     assert (error.topic, error.partition, error.stage) == (*first_fewer, "check")
-    assert "--accept-fewer" in error.do
+    assert "--accept-fewer" in error.advice
 
 
 def test_a_replacement_undoes_no_edit() -> None:
@@ -869,9 +870,9 @@ def test_a_replacement_undoes_no_edit() -> None:
     edited = msgspec.structs.replace(receipt(1), dead_replay=DeadReplay("a", "a", 2, edited=1))
     with pytest.raises(RefusedError) as caught:
         refuse_undoing(edited)
-    assert caught.value.what.startswith(f"Window {HOUR.key} holds 1 message edited")
+    assert caught.value.message.startswith(f"Window {HOUR.key} holds 1 message edited")
     assert caught.value.stage == "plan"
-    assert "--accept-fewer" in caught.value.do
+    assert "--accept-fewer" in caught.value.advice
 
 
 # --------------------------------------------------------------------------------------------------

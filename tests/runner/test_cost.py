@@ -30,7 +30,7 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
-from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.values import messages_with
 from windrow.ingest.transform.validate import Validate
 
 FEW, MANY = 4_096, 16_384
@@ -131,7 +131,7 @@ def test_a_message_costs_no_more_than_it_did(step: str, tmp_path: Path) -> None:
     """
     orders = values()
     few_costs, many_costs = (
-        cost_of(steps(tmp_path, valued(orders[:n]))[step]) for n in (FEW, MANY)
+        cost_of(steps(tmp_path, messages_with(orders[:n]))[step]) for n in (FEW, MANY)
     )
     limit, more = LIMITS[step], MANY - FEW
     per_message = Cost(

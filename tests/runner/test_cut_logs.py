@@ -175,7 +175,7 @@ def test_a_boundary_of_an_older_version(desk: SourceDesk, cluster: MemoryBroker)
             ["without a leader epoch" in words for words in result.committed.receipt.warnings]
         )
     assert warned == [[], [True], []]
-    assert desk.verdict().lost == ((tp, 8),)
+    assert desk.verdict().missing == ((tp, 8),)
 
 
 def test_a_plan_of_an_older_version_is_still_held_against_the_log(

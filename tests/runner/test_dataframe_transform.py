@@ -248,7 +248,7 @@ def test_a_row_that_a_step_behind_it_refuses(step: Transform, reason: str) -> No
     stager = Kept()
     with pytest.raises(RefusedError, match=f"is refused: {reason}.*; 1 more near it") as refused:
         StageTask(lambda _: stager, step, OWN, METADATA)(read_of(3), [batch([10, 12, 13])])
-    assert (refused.value.place, stager.discarded) == ("t[0]@12", True)
+    assert (refused.value.log_position, stager.discarded) == ("t[0]@12", True)
 
 
 @given(
@@ -317,8 +317,8 @@ def test_a_row_that_the_table_has_no_place_for() -> None:
     with pytest.raises(RefusedError, match=r"doesn't fit the table: column id is odd") as refused:
         stage_rows(read_of(3), [batch([11, 12, 13])], stager)
     assert (
-        refused.value.place,
-        "Have the function change" in refused.value.do,
+        refused.value.log_position,
+        "Have the function change" in refused.value.advice,
         stager.discarded,
     ) == ("t[0]@12", True, True)
     assert not isinstance(refused.value, UnstorableRowsError)

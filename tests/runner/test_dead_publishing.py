@@ -53,7 +53,7 @@ class Office:
             p.spec.id, p.sink, p.dead_letters, p.ledger, p.broker, dead_topic=self.topic.name
         )
         return [
-            f"{finding.window}: {finding.what}"
+            f"{finding.window}: {finding.message}"
             for finding in verified.findings
             if finding.level == "wrong"
         ]

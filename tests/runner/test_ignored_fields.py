@@ -16,7 +16,7 @@ from windrow.ingest.formats.kinds import make_decoder
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.runner.task import MOST_BYTES, MOST_FIELDS, OTHERS, IgnoredFields
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.values import messages_with
 
 MODEL = """
 import pandera.polars as pa
@@ -192,7 +192,7 @@ def test_messages_with_fields_that_no_column_is_for(case: str, tmp_path: Path) -
         },
         tmp_path,
     )
-    messages = valued(values, keys or None)
+    messages = messages_with(values, keys or None)
     ignored = IgnoredFields()
     ignored.add(messages, make_decoder(spec.decode, tmp_path, (), keeps=False).open()(messages))
     assert (ignored.messages, dict(ignored.fields)) == (count, fields)
@@ -202,7 +202,7 @@ def _count_ignored(
     documents: list[dict[str, Any]], ignored: IgnoredFields, folder: Path
 ) -> IgnoredFields:
     (folder / "m.py").write_text(MODEL)
-    messages = valued(_json(*({"id": 1, **document} for document in documents)))
+    messages = messages_with(_json(*({"id": 1, **document} for document in documents)))
     ignored.add(
         messages, RowDecoder(ModelReference("m.py:Keyed", folder), ENCODING).open()(messages)
     )

@@ -119,5 +119,5 @@ def test_a_window_that_may_be_shown_in_part_is_not_pinned_anew(tables: Tables) -
     move_versions(tables.sources)
     with pytest.raises(SpecError, match="piece by piece") as refused:
         tables.pins(fresh=True)
-    assert "Bring back the version" in refused.value.do
+    assert "Bring back the version" in refused.value.advice
     assert tables.pins() == {"a": "1", "b": "1"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.ledger_contract import PIPELINE, at, boundary, cut, receipt, window
+from tests.contracts.ledger_contract import PIPELINE, boundary, cut, hour_at, receipt, window
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 from windrow.ingest.runner.next_start import next_start, next_start_after, start_of
 
@@ -40,10 +40,10 @@ def test_a_rebase_moves_the_frontier(ledger: SqlLedger) -> None:
     frozen, there.
     """
     ledger.freeze(PIPELINE, [boundary(1, 50), boundary(3, 70)])
-    rebased = cut(at(3), 0, topic_id="anew")
+    rebased = cut(hour_at(3), 0, topic_id="anew")
     ledger.rebase(PIPELINE, rebased)
     assert next_start(ledger, PIPELINE) == rebased
-    later = cut(at(4), 9, topic_id="anew")
+    later = cut(hour_at(4), 9, topic_id="anew")
     ledger.freeze(PIPELINE, [later])
     assert next_start(ledger, PIPELINE) == later
 
@@ -55,7 +55,7 @@ def test_behind_a_committed_window_comes_its_end_or_a_rebase(ledger: SqlLedger) 
     committed = receipt(2)
     assert next_start_after(ledger, committed) == committed.plan.stop
     ledger.freeze(PIPELINE, [boundary(3, 5)])
-    rebased = cut(at(3), 0, topic_id="anew")
+    rebased = cut(hour_at(3), 0, topic_id="anew")
     ledger.rebase(PIPELINE, rebased)
     assert next_start_after(ledger, committed) == rebased
 
@@ -68,6 +68,6 @@ def test_a_window_begins_at_what_was_recorded_last(ledger: SqlLedger) -> None:
     assert start_of(ledger, window(3), frozen) == frozen
     ledger.freeze(PIPELINE, [frozen])
     assert start_of(ledger, window(3), frozen) == frozen
-    rebased = cut(at(3), 0, topic_id="anew")
+    rebased = cut(hour_at(3), 0, topic_id="anew")
     ledger.rebase(PIPELINE, rebased)
     assert start_of(ledger, window(3), frozen) == rebased

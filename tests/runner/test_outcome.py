@@ -62,6 +62,6 @@ def test_how_a_bug_came_about_travels() -> None:
         assert note.startswith("Stack trace:")
         assert note.endswith("\nKeyError")
         assert "test_outcome.py" in note
-        assert back.what.startswith(
+        assert back.message.startswith(
             "KeyError: this is a bug in windrow, at tests.runner.test_outcome:"
         )

@@ -147,7 +147,7 @@ def test_micro_batches_keep_to_their_table(desk: Desk) -> None:
     ):
         with pytest.raises(OwnerError, match="rebind"):
             ask()
-    assert other_pipeline.ledger.assigned("things", "r1") is None
+    assert other_pipeline.ledger.assigned_number("things", "r1") is None
     assert run_batch(desk.pipeline(**BATCH), Request("r1")) is not None
     shutil.rmtree(desk.folder / "table")
     desk.produce(5)
@@ -212,7 +212,7 @@ def looked_over(pipeline: Pipeline) -> list[str]:
     verified = verify(
         "things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
     )
-    return [f"{f.about}: {f.what}" for f in verified.findings if f.level != "info"]
+    return [f"{f.about}: {f.message}" for f in verified.findings if f.level != "info"]
 
 
 def test_a_run_that_died_before_its_table_was_made_goes_on(desk: Desk) -> None:
@@ -284,7 +284,7 @@ def test_a_table_that_was_removed_for_good(desk: Desk) -> None:
     shutil.rmtree(desk.folder / "table")
     proposed = rebind(desk.pipeline())
     assert (proposed.exists, proposed.windows, proposed.missing) == (False, 0, (hour(0), hour(1)))
-    assert desk.pipeline().ledger.recorded("things") == []
+    assert desk.pipeline().ledger.recorded_receipts("things") == []
     assert looked_over(desk.pipeline()) == []
     assert [desk.run(n).committed.receipt.plan for n in range(2)] == [r.plan for r in receipts]
 
@@ -369,10 +369,10 @@ def test_a_batch_whose_run_died_before_its_report_is_known(
             run_batch(desk.pipeline(**BATCH), Request("r0"))
     pipeline, batch = desk.pipeline(**BATCH), batch_at("things", 0)
     assert pipeline.sink.look(batch) is not None
-    assert pipeline.ledger.written(batch) is None
+    assert pipeline.ledger.recorded_text(batch) is None
     desk.produce(3)
     assert run_batch(pipeline, Request("r1")) is not None
-    assert pipeline.ledger.written(batch) is not None
+    assert pipeline.ledger.recorded_text(batch) is not None
 
 
 def test_a_receipt_that_is_held_back_is_not_lost() -> None:

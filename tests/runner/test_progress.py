@@ -90,7 +90,7 @@ def test_a_place_that_fails_costs_nothing(now: Now) -> None:
     read_progress = ReadProgress("broken", Broken(), 0.001)  # type: ignore[arg-type]
     with (
         read_progress.report_reads(SPLITS, "Reading", tell),
-        read_progress.of(SPLITS[0]) as reached,
+        read_progress.reporter_of(SPLITS[0]) as reached,
     ):
         log_record = log.makeRecord(log.name, logging.WARNING, __file__, 1, "a lock", (), None)
         heard += [log_record.getMessage()] if log.filter(log_record) else []
@@ -115,7 +115,7 @@ def test_a_slow_place_is_written_to_seldom(now: Now) -> None:
             raise OSError
 
     folder = Slow()
-    with ReadProgress("slow", folder).of(SPLITS[0]) as reached:  # type: ignore[arg-type]
+    with ReadProgress("slow", folder).reporter_of(SPLITS[0]) as reached:  # type: ignore[arg-type]
         for second in range(1000):
             now.seconds += 1.0
             reached(100 + second // 20)

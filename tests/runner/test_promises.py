@@ -71,8 +71,10 @@ def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -
     ):
         run(forgetful, hour(0), PLAIN)
     (finding,) = against_ledger("things", [], (), forgetful.sink, pipeline.ledger)
-    assert "--restore-receipts" in finding.do
-    rerun = run(replace(pipeline, sink=forgetful.sink), hour(0), Request("again", again=True))
+    assert "--restore-receipts" in finding.advice
+    rerun = run(
+        replace(pipeline, sink=forgetful.sink), hour(0), Request("again", accept_duplicates=True)
+    )
     assert rerun.committed == done.committed, "the commit's own look is the table's"
 
 

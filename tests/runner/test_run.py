@@ -16,7 +16,7 @@ from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.with_dead_letters import DeltaSink
 from windrow.ingest.admin.rebind import rebind
 from windrow.ingest.admin.rebuild import rebuild
-from windrow.ingest.admin.verify_contents import summed
+from windrow.ingest.admin.verify_contents import sum_by_split
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import GridError, IdentityError, SchemaChangedError
 from windrow.ingest.formats.json.decoder import JsonEncoding
@@ -162,7 +162,7 @@ def test_a_receipt_says_its_form_and_what_it_summed_up(desk: Desk) -> None:
     """
     receipt = desk.run(1).committed.receipt
     (rows,) = delta_pieces(str(desk.folder / "table"))
-    sums = summed(receipt.splits, rows.to_batches(), DEFAULT)
+    sums = sum_by_split(receipt.splits, rows.to_batches(), DEFAULT)
     assert receipt.version == RECEIPT_VERSION
     assert [s.checksums for s in receipt.splits] == [
         Checksums(rows=checksum) for checksum in sums.checksums

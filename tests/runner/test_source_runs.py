@@ -465,7 +465,7 @@ def test_a_group_gets_the_newest_windows_offsets_only(
     assert newest.group_offsets is not None
     assert newest.group_offsets.succeeded == 1
     assert older.group_offsets is None
-    assert cluster.committed("watchers", [tp]) == {tp: 2}
+    assert cluster.committed_offsets("watchers", [tp]) == {tp: 2}
     cluster.refuse_offsets("watchers", "consumers are at work in the group")
     (refused,) = desk.run(pipeline, 2)
     assert refused.group_offsets is not None

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.logs import at
+from tests.contracts.logs import instant_at
 from tests.contracts.source_desk import DyingEngine, InterruptedRunError, SourceDesk, minutes
-from windrow.ingest.admin.lag import lag
+from windrow.ingest.admin.lag import measure_lag
 from windrow.ingest.admin.rebase import rebase
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.retention_margin import retention_margin
@@ -83,7 +83,7 @@ def test_an_end_before_the_start(desk: SourceDesk) -> None:
         run_batch(early_stop, Request("a"))
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (tp.topic, 0, 3)
     assert bounded_source(early_stop.spec, early_stop.ledger).stop is None
-    for position in ({"timestamp": at(60_000).isoformat()}, {"offsets": {0: 3}}):
+    for position in ({"timestamp": instant_at(60_000).isoformat()}, {"offsets": {0: 3}}):
         pipeline = until(desk, tp.topic, position, start=begin)
         assert drain(pipeline) == []
         assert is_done(pipeline)
@@ -131,14 +131,14 @@ def test_another_end(desk: SourceDesk) -> None:
     assert drain(latest, "a") == [{tp: (0, 3)}, {tp: (3, 4)}]
     desk.send(tp, *minutes(*range(4, 9)))
     assert (drain(latest, "b"), is_done(latest)) == ([], True)
-    for position in ({"offsets": {0: 3}}, {"timestamp": at(60_000).isoformat()}):
+    for position in ({"offsets": {0: 3}}, {"timestamp": instant_at(60_000).isoformat()}):
         sooner = until(desk, tp.topic, position)
         for ask in (preview_next, lambda p: run_batch(p, Request("c"))):
             with pytest.raises(SpecError, match=r"and the next micro-batch begins at 4") as refused:
                 ask(sooner)
-            assert "Set it to a later position, or leave it out" in refused.value.do
+            assert "Set it to a later position, or leave it out" in refused.value.advice
         assert not is_done(sooner)
-    later = until(desk, tp.topic, {"timestamp": at(6 * 60_000).isoformat()})
+    later = until(desk, tp.topic, {"timestamp": instant_at(6 * 60_000).isoformat()})
     assert preview_next(later) is not None
     assert bounded_source(later.spec, later.ledger).stop is None, "a plan freezes nothing"
     assert drain(later, "d") == [{tp: (4, 6)}]
@@ -163,7 +163,7 @@ def test_what_comes_after_the_freeze_is_not_read(desk: SourceDesk, cluster: Memo
         desk.send(tp, *minutes(2, 3))
     assert drain(pipeline, "b") == [{TopicPartition(first, 0): (1, 2)}]
     assert is_done(pipeline)
-    unread = lag(
+    unread = measure_lag(
         cluster,
         bounded_source(pipeline.spec, pipeline.ledger),
         pipeline.ledger.newest("things")[-1],
@@ -171,7 +171,7 @@ def test_what_comes_after_the_freeze_is_not_read(desk: SourceDesk, cluster: Memo
     )
     assert (unread.records, unread.newer) == (0, newer)
     assert desk.verdict({tp: {0, 1} for tp in newer}).ok
-    longer = until(desk, "topic-.*", {"timestamp": at(3 * 60_000).isoformat()})
+    longer = until(desk, "topic-.*", {"timestamp": instant_at(3 * 60_000).isoformat()})
     assert drain(longer, "c") == [dict.fromkeys(newer, (0, 1))]
     assert is_done(longer)
     assert run_verify(desk, longer).findings == ()
@@ -199,14 +199,14 @@ def test_topic_partitions_that_are_not_listed(
     cluster.commit_group("g", {second_tp: 1})
     with pytest.raises(SpecError, match=r"No offset is given for topic-1\[1\]") as refused:
         run_batch(until(desk, topic, {"offsets": {0: 1}}), Request("a"))
-    assert "window.stop.others to earliest or latest" in refused.value.do
+    assert "window.stop.others to earliest or latest" in refused.value.advice
     stop: dict[str, object] = {"offsets": {0: 1}, "others": others}
     if others == "committed":
         stop["committed"] = "g"
         nobody = until(desk, topic, stop | {"committed": "nobody"})
         with pytest.raises(SpecError, match=r"Group nobody has committed nothing") as refused:
             run_batch(nobody, Request("a"))
-        assert "window.stop.reset to earliest or latest" in refused.value.do
+        assert "window.stop.reset to earliest or latest" in refused.value.advice
     pipeline = until(desk, topic, stop)
     assert drain(pipeline) == [{TopicPartition(topic, p): offsets for p, offsets in read.items()}]
     assert is_done(pipeline)
@@ -227,7 +227,7 @@ def test_retention_takes_messages_before_the_end(desk: SourceDesk) -> None:
     skipping = until(desk, tp.topic, {"offsets": {0: 5}}, on_loss="skip")
     assert drain(skipping, "c") == [{tp: (2, 4)}, {tp: (4, 5)}]
     assert is_done(skipping)
-    assert retention_margin(skipping).what == "nothing is unread"
+    assert retention_margin(skipping).message == "nothing is unread"
     assert desk.verdict({tp: {2, 3, 4, 5, 6, 7}}).ok, str(desk.verdict())
 
 
@@ -236,14 +236,14 @@ def test_an_end_in_a_gap_of_a_compacted_topic(desk: SourceDesk) -> None:
     tp = desk.logs.compacted()
     for key in (b"a", b"b", b"b", b"b", b"a"):
         desk.send(tp, *minutes(0), key=key)
-    sent_messages = desk.sent.pop(tp)
+    sent_messages = desk.sent_ids.pop(tp)
     desk.logs.compact(tp)
     pipeline = until(desk, tp.topic, {"offsets": {0: 2}})
     assert drain(pipeline) == [{tp: (0, 2)}]
     assert is_done(pipeline)
     longer = until(desk, tp.topic, {"offsets": {0: 4}})
     assert drain(longer, "s") == [{tp: (2, 4)}]
-    desk.sent[tp] = {3: sent_messages[3]}
+    desk.sent_ids[tp] = {3: sent_messages[3]}
     assert is_done(longer)
     assert desk.verdict().ok, str(desk.verdict())
 
@@ -330,7 +330,7 @@ def test_a_topic_made_anew(desk: SourceDesk) -> None:
     assert not is_done(done)
     with pytest.raises(IdentityError, match="frozen before a rebase") as refused:
         run_batch(done, Request("b"))
-    assert "Set it to another position" in refused.value.do
+    assert "Set it to another position" in refused.value.advice
     latest = until(desk, tp.topic, "latest")
     assert drain(latest, "c") == [{tp: (0, 2)}]
     assert is_done(latest)
@@ -417,7 +417,7 @@ def test_a_ledger_that_was_rebuilt_has_the_end(desk: SourceDesk) -> None:
             return None
 
     forgot = run_verify(desk, replace(pipeline, ledger=Forgetful()))  # type: ignore[arg-type]
-    assert [f.what for f in forgot.findings] == [
+    assert [f.message for f in forgot.findings] == [
         "the end in window.stop is missing in the ledger"
     ] * 2
 

@@ -173,13 +173,20 @@ def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:
     asked_offsets = list[list[int]]()
 
     class Logs(MemoryBroker):
-        def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
+        def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
             asked_offsets.append([mark.offset for mark in marks])
             return [mark for mark in marks if mark.offset > 7]
 
     moment = BrokerSnapshot(Logs())
     marks = [Mark("t", 0, offset, "settled", 3) for offset in (5, 7, 7, 4, 9, 9)]
-    assert [moment.diverged([mark]) for mark in marks] == [[], [], [], [], [marks[4]], [marks[5]]]
+    assert [moment.diverged_marks([mark]) for mark in marks] == [
+        [],
+        [],
+        [],
+        [],
+        [marks[4]],
+        [marks[5]],
+    ]
     assert asked_offsets == [[5], [7], [9], [9]]
 
 
@@ -396,7 +403,7 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
     assert committed_windows(desk) == [w for n, w in enumerate(WINDOWS) if n not in refused]
     names = ", ".join(WINDOWS[n].key for n in refused)
     assert (
-        all_refused([o for o in outcomes if isinstance(o, PassedOver)], 12).what
+        all_refused([o for o in outcomes if isinstance(o, PassedOver)], 12).message
         == f"9 of 12 windows refused: {names}"
     )
 
@@ -436,7 +443,7 @@ def test_what_refuses_every_window_stops_at_the_first(
     assert (ended is None) == is_own_loss
     if ended is not None:
         assert ended.of_setting
-        assert f"Not tried: {rest[1].key} to {rest[2].key}, 2 windows." in ended.do
+        assert f"Not tried: {rest[1].key} to {rest[2].key}, 2 windows." in ended.advice
     assert until(run_windows(pipeline, WINDOWS, PLAIN)) == WINDOWS
     verdict(desk)
 

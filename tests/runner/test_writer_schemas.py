@@ -205,7 +205,7 @@ def test_schemas_are_asked_for_before_anything_is_read(scene: Scene) -> None:
     scene.send(0, ONE, TWO, ONE, ONE, TWO)
     assert used_schema_ids(scene.run()) == ["1", "2"]
     assert scene.rows() == [(1, None), (2, "b"), (1, None), (1, None), (2, "b")]
-    assert not [path for path in scene.registry.asked if path.startswith("/schemas/ids")]
+    assert not [path for path in scene.registry.requested_paths if path.startswith("/schemas/ids")]
     assert {schema.id: schema.text for schema in scene.pipeline().ledger.schemas("things")} == {
         "1": FIRST,
         "2": SECOND,
@@ -234,7 +234,7 @@ def test_a_schema_that_is_under_another_subject(scene: Scene) -> None:
     assert used_schema_ids(scene.run()) == ["1", "3"]
     client_of.cache_clear()
     assert used_schema_ids(scene.run(1)) == ["3"]
-    assert scene.registry.asked.count("/schemas/ids/3") == 1
+    assert scene.registry.requested_paths.count("/schemas/ids/3") == 1
     assert scene.rows() == [(1, None)] + [(3, "c")] * 10
 
 
@@ -395,7 +395,7 @@ def test_several_windows_ask_once(scene: Scene) -> None:
         scene.send(n, ONE)
     results = list(run_windows(scene.pipeline(), [hour(n) for n in range(5)], Request("r")))
     assert [used_schema_ids(result) for result in results] == [["1"]] * 5
-    assert scene.registry.asked.count("/subjects/things-value/versions") == 1
+    assert scene.registry.requested_paths.count("/subjects/things-value/versions") == 1
 
 
 def test_without_a_message_nobody_is_asked(scene: Scene) -> None:
@@ -403,7 +403,7 @@ def test_without_a_message_nobody_is_asked(scene: Scene) -> None:
     scene.send(1, ONE)
     scene.registry.stop()
     assert scene.run(0).committed.receipt.counts.read == 0
-    assert scene.registry.asked == []
+    assert scene.registry.requested_paths == []
 
 
 def test_no_secret_is_kept(scene: Scene) -> None:

@@ -54,7 +54,7 @@ class S3Server:
     port: int = 0
     secret: str = field(default_factory=lambda: f"canary-{uuid.uuid4().hex}")
     faults: list[Fault] = field(default_factory=list)
-    seen: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         from moto.server import DomainDispatcherApplication, create_backend_app
@@ -140,7 +140,7 @@ class S3Server:
 
     def _fault(self, environ: dict[str, Any]) -> Fault | None:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
-        self.seen.append(f"{method} {path}")
+        self.requests.append(f"{method} {path}")
         for fault in self.faults:
             if fault.hit < fault.times and fault.method == method and fault.part in path:
                 fault.hit += 1

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.s3.server import S3Server
-from windrow.ingest.testing.contracts.windows import together
+from windrow.ingest.testing.contracts.windows import run_together
 
 pytestmark = pytest.mark.slow  # a server is started
 
@@ -47,7 +47,7 @@ def test_of_sixteen_puts_of_one_key_one_wins(s3: S3Server) -> None:
     """
     bucket, client = s3.bucket(), s3.client()
     for n in range(8):
-        answers = together([put(client, bucket, f"key {n}", b"%d" % i) for i in range(16)])
+        answers = run_together([put(client, bucket, f"key {n}", b"%d" % i) for i in range(16)])
         assert sorted(answers) == [200, *[412] * 15]
         assert content(client, bucket, f"key {n}") == b"%d" % answers.index(200)
 

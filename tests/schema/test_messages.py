@@ -6,14 +6,16 @@ import pyarrow as pa
 
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.schema.metadata_arrays import columns
-from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.values import messages_with
 
 
 def test_a_value_is_there_once_however_many_rows_it_became() -> None:
     """A message of many rows stands beside each of them, and its value's bytes in
     memory once: else it would cost their product.
     """
-    messages = valued([b"x" * 1_000_000, None, b"yz"], [b"a", None, b"c"], [[("h", b"1")], [], []])
+    messages = messages_with(
+        [b"x" * 1_000_000, None, b"yz"], [b"a", None, b"c"], [[("h", b"1")], [], []]
+    )
     index = pa.array([0] * 10_000 + [1, 2, 2], pa.int64())
     row_messages = for_rows(messages, index)
     assert row_messages.num_rows == len(index)

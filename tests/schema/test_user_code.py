@@ -108,8 +108,8 @@ def test_an_import_error_shows_its_line(folder: Path, code: str, line: int, mess
     (folder / "bad.py").write_text(code)
     with pytest.raises(SpecError) as excinfo:
         load_model(ModelReference("bad.py:M", folder))
-    assert message in excinfo.value.what
-    assert excinfo.value.what.endswith(f"({folder / 'bad.py'}:{line})")
+    assert message in excinfo.value.message
+    assert excinfo.value.message.endswith(f"({folder / 'bad.py'}:{line})")
 
 
 def test_a_module_that_is_missing_is_named() -> None:
@@ -134,7 +134,7 @@ def test_a_model_of_another_pandera_says_how_to_change(
         warnings.simplefilter("ignore")
         with pytest.raises(SpecError, match=f"is a model of pandera.{flavour}") as excinfo:
             load_model(ModelReference("other.py:M", folder))
-    assert "import pandera.polars as pa" in excinfo.value.do
+    assert "import pandera.polars as pa" in excinfo.value.advice
 
 
 def test_the_oldest_import_of_pandera_brings_no_warning(folder: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-from tests.bench.harness.environments import debian, made
+from tests.bench.harness.environments import debian, environment_folder
 
 _SECONDS = 120
 _OPTIONS = (
@@ -181,7 +181,7 @@ def _chromium() -> tuple[Sequence[str | Path], Mapping[str, str]]:
     program = shutil.which("chromium")
     if program is not None:
         return [program], os.environ
-    home = made("chromium", Path(__file__).parent, debian)
+    home = environment_folder("chromium", Path(__file__).parent, debian)
     libraries = ":".join(sorted({str(path.parent) for path in home.rglob("*.so*")}))
     library_paths = {"LD_LIBRARY_PATH": libraries, "FONTCONFIG_SYSROOT": str(home)}
     return [home / "usr/lib/chromium/chromium"], {**os.environ, **library_paths}

@@ -276,10 +276,12 @@ def test_the_texts_of_spark_s_errors() -> None:
     assert match is not None
     assert match.groups() == ("3.9", "3.11")
     connection_error = SparkConnectGrpcException("no answer")
-    assert pyspark_internals.GONE.search(f"{type(connection_error).__name__}: {connection_error}")
+    assert pyspark_internals.SPARK_GONE.search(
+        f"{type(connection_error).__name__}: {connection_error}"
+    )
     assert re.search(pyspark_internals.RETRIES_WARNING, inspect.getsource(retries))
     conditions = json.loads(in_jar("spark-common-utils", "error/error-conditions.json"))
-    texts = f"{pyspark_internals.LOST_OR_RAISED} {pyspark_internals.GONE.pattern}"
+    texts = f"{pyspark_internals.LOST_OR_RAISED} {pyspark_internals.SPARK_GONE.pattern}"
     named = set(re.findall(r"[A-Z]+(?:_[A-Z]+)+", texts))
     assert len(named) == 3
     assert named <= set(conditions)

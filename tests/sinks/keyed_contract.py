@@ -25,7 +25,7 @@ from tests.sinks.keyed_logs import (
 )
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.testing.contracts.windows import PARTITIONS, PER_WINDOW, together
+from windrow.ingest.testing.contracts.windows import PARTITIONS, PER_WINDOW, run_together
 
 KEYS = {
     "upsert": PrimaryKey(KEY, buckets=2),
@@ -119,7 +119,7 @@ def run_random_log(
                 if table.generations[earlier_number] > old_generation
                 else log
             )
-    return table.wrong()
+    return table.find_mistakes()
 
 
 def replay_between(table: Keyed) -> None:
@@ -166,7 +166,7 @@ def out_of_order(
     table.commit(log, 0)
     table.committed[2] = last_changes(log, 2, False)
     table.reopen()
-    return table.wrong()
+    return table.find_mistakes()
 
 
 def tags(table: Keyed) -> dict[Any, int | None]:
@@ -214,7 +214,7 @@ class KeyedTableContract:
         for number in order:
             table.commit(log, number)
         assert table.held_rows() == {}
-        assert not table.wrong()
+        assert not table.find_mistakes()
 
     def test_a_key_that_changes_is_a_delete_and_a_row(self) -> None:
         """In one message the delete counts first, also of the same key."""
@@ -250,7 +250,7 @@ class KeyedTableContract:
             B: 1,
             ("c", 9): None,
         }
-        assert not table.wrong()
+        assert not table.find_mistakes()
 
     def test_a_version_decides_before_the_log(self) -> None:
         """The greatest version is the row, of two equal ones the later; null is the least."""
@@ -263,7 +263,7 @@ class KeyedTableContract:
         for number in (2, 0, 1):
             table.commit(log, number)
         assert {key: row.amount for key, row in table.held_rows().items()} == {A: 4, B: 5}
-        assert not table.wrong()
+        assert not table.find_mistakes()
 
     def test_a_replacement_that_says_less_is_refused(self) -> None:
         """What its keys were before nobody knows; where a later window tells of them,
@@ -287,7 +287,7 @@ class KeyedTableContract:
         table.commit(log_of([], [[Change(B, 7)]]), 1, replace=True)  # of A the last window tells
         assert table.generations[1] == 1
         assert {key: row.amount for key, row in table.held_rows().items()} == {B: 7, ("c", 1): 1}
-        assert not table.wrong()
+        assert not table.find_mistakes()
 
     def test_a_replacement_answers_for_deletes_that_left_nothing(self) -> None:
         """Also where the table holds no row, and the new attempt nothing, in the bucket
@@ -313,7 +313,7 @@ class KeyedTableContract:
             D: 5,
             E: 9,
         }
-        assert not table.wrong()
+        assert not table.find_mistakes()
 
     def test_racing_windows_all_arrive(self) -> None:
         """Of runs that merge the same keys at the same moment each looks again until
@@ -321,12 +321,16 @@ class KeyedTableContract:
         """
         table = self.table("upsert")
         log = random_log(random.Random(7), 4, deletes=True)
-        sinks = [table.made() for _ in log]
-        ready = [(sink, *table.staged(log, number, 0, sink)) for number, sink in enumerate(sinks)]
-        outcomes = together([lambda racer=racer: racer[0].commit(*racer[1:]) for racer in ready])  # type: ignore[misc]
+        sinks = [table.make_sink() for _ in log]
+        ready = [
+            (sink, *table.stage_window(log, number, 0, sink)) for number, sink in enumerate(sinks)
+        ]
+        outcomes = run_together(
+            [lambda racer=racer: racer[0].commit(*racer[1:]) for racer in ready]
+        )  # type: ignore[misc]
         assert all(isinstance(outcome, Done) for outcome in outcomes)
         table.committed = {number: last_changes(log, number, False) for number in log}
-        assert not table.wrong()
+        assert not table.find_mistakes()
 
     @pytest.mark.parametrize("kind", ["upsert", "marks"])
     def test_a_row_keeps_what_its_change_leaves_alone(self, kind: str) -> None:
@@ -351,14 +355,14 @@ class KeyedTableContract:
             assert tags(table) == expected
         for number in (2, 3):
             table.commit(log, number)
-            assert not table.wrong()
+            assert not table.find_mistakes()
         assert {key: tag for key, tag in tags(table).items() if key != B} == {
             A: 9,
             C: None,
             D: None,
         }
         assert tags(table)[B] is None
-        merged = [c.receipt.merged for c in table.made().receipts()]
+        merged = [c.receipt.merged for c in table.make_sink().receipts()]
         assert [(m.kept, m.unknown) for m in merged] == [(1, 0), (1, 2), (1, 0), (1, 1)]
 
     def test_an_unknown_value_never_comes_late(self) -> None:
@@ -390,4 +394,4 @@ class KeyedTableContract:
         assert (table.generations, tags(table)) == ({0: 0, 2: 0, 3: 0}, {A: 1, B: 4})
         table.replay_dead_letters(log, log_of([], [], [], [[], [Change(B, 6, keeps_tags=True)]]), 3)
         assert table.generations[3] == 0
-        assert not table.wrong()
+        assert not table.find_mistakes()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.admin.verify_keyed import compare_merged
 from windrow.ingest.crashpoints import CrashError
-from windrow.ingest.errors import DamagedError, RefusedError, counted
+from windrow.ingest.errors import DamagedError, RefusedError, format_count
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, DeadReplay, Receipt, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
@@ -261,9 +261,9 @@ class Keyed:
 
     def reopen(self) -> None:
         """As another process would."""
-        self.sink = self.made()
+        self.sink = self.make_sink()
 
-    def made(self) -> Any:
+    def make_sink(self) -> Any:
         """A sink of its own."""
         raise NotImplementedError
 
@@ -276,7 +276,7 @@ class Keyed:
         self.rows = rows
         self.reopen()
 
-    def staged(
+    def stage_window(
         self, log: Log, number: int, generation: int, sink: Any = None
     ) -> tuple[Any, list[Staged]]:
         """What the tasks would bring."""
@@ -296,7 +296,7 @@ class Keyed:
         generation = (
             self.generations.get(number, -1) + 1 if replace and number in self.generations else 0
         )
-        window_receipt, staged = self.staged(log, number, generation)
+        window_receipt, staged = self.stage_window(log, number, generation)
         is_repeated = number in self.generations and not generation
         open_keys = count_unknown(self.committed, number, new, self.versioned) if generation else 0
         self._commit(window_receipt, staged, new, open_keys, is_repeated=is_repeated)
@@ -310,7 +310,7 @@ class Keyed:
             [[] if a else b for a, b in zip(*both, strict=True)]
             for both in zip(log[number], accepted[number], strict=True)
         ]
-        window_receipt, staged = self.staged({number: free}, number, generation)
+        window_receipt, staged = self.stage_window({number: free}, number, generation)
         replayed_attempt = self.sink.look(window(number)).receipt.attempt
         window_receipt = msgspec.structs.replace(
             window_receipt, dead_replay=DeadReplay(replayed_attempt, replayed_attempt, 1)
@@ -342,9 +342,9 @@ class Keyed:
         except DamagedError:
             raise
         except RefusedError as error:
-            refused = error.what
+            refused = error.message
         finally:
-            committed_window = self.made().look(window(number))
+            committed_window = self.make_sink().look(window(number))
             arrived = (
                 committed_window is not None
                 and committed_window.receipt.attempt == window_receipt.attempt
@@ -356,7 +356,7 @@ class Keyed:
             assert generation or any(later_number > number for later_number in self.committed)
             return
         if refused or open_keys:
-            assert f"the last change of {counted(open_keys, 'key')}" in refused
+            assert f"the last change of {format_count(open_keys, 'key')}" in refused
             assert open_keys
             return
         assert isinstance(outcome, AlreadyDone if is_repeated else Done)
@@ -394,13 +394,17 @@ class Keyed:
 
     def findings(self) -> list[Finding]:
         """Verification's word on table and receipts."""
-        audit = self.made().audit()
+        audit = self.make_sink().audit()
         assert audit.keyed is not None
         return compare_merged(
-            [c.receipt for c in self.made().receipts()], audit, audit.keyed, deep=True, whole=True
+            [c.receipt for c in self.make_sink().receipts()],
+            audit,
+            audit.keyed,
+            deep=True,
+            complete=True,
         )
 
-    def wrong(self) -> str:
+    def find_mistakes(self) -> str:
         """Where the table isn't what it must be, by the fold and by verification;
         nothing if it is.
         """
@@ -416,7 +420,7 @@ class Keyed:
                     f"{key}: {actual}, not {expected_row}"
                     for key, (actual, expected_row) in sorted(unlike.items())
                 ),
-                *(f.what for f in self.findings()),
+                *(f.message for f in self.findings()),
             ]
         )
 

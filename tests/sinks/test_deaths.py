@@ -40,7 +40,7 @@ def stage(
     """One place for all tests of a kind: it may need a server of its own."""
     folder: Path = tmp_path_factory.mktemp("deaths")
     kind = world_of(request.param)
-    with kind.placed(folder) as location:
+    with kind.serve_location(folder) as location:
         kind.sink_at(location).prepare()
         numbers = count()
         job = Job(request.param, location, str(folder), 0, "none")
@@ -68,7 +68,7 @@ def ends(job: Job) -> int | None:
 
 def assert_holds(stage: Stage, number: int, first: str | None = None) -> None:
     """All of this window is there exactly once; `first`: by this attempt."""
-    fresh = stage.kind.sink_at(stage.job.place)
+    fresh = stage.kind.sink_at(stage.job.location)
     report = verdict_alone(stage.kind, fresh, number, stage.job.rows)
     assert report.ok, str(report)
     if first is not None:

@@ -15,7 +15,7 @@ from tests.full_disk import files_end_at
 from tests.sinks.delta.world import DeltaWorld
 from tests.sinks.files.world import FilesWorld
 from tests.sinks.iceberg.world import IcebergWorld
-from windrow.ingest.admin.verify_contents import summed
+from windrow.ingest.admin.verify_contents import sum_by_split
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.testing.contracts.windows import plan, stage_split, staged_receipt, window
@@ -36,7 +36,9 @@ def ask_row_ranges(sink: Any) -> None:
 
 
 def sum_contents(sink: Any) -> None:
-    summed(sink.look(window(0)).receipt.splits, sink.audit().contents(window(0)), sink.metadata)
+    sum_by_split(
+        sink.look(window(0)).receipt.splits, sink.audit().contents(window(0)), sink.metadata
+    )
 
 
 def count_dead(sink: Any) -> None:
@@ -48,7 +50,7 @@ def read(sink: Any) -> None:
 
 
 def sum_dead(sink: Any) -> None:
-    summed(
+    sum_by_split(
         sink.look(window(0)).receipt.splits, sink.dead_letters.contents(window(0)), DEFAULT, "a1"
     )
 

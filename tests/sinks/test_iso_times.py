@@ -20,7 +20,7 @@ from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.kafka.serializers import PlainSerializer
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.kit.files.file_stager import RowLayout
-from windrow.ingest.sinks.postgres.encode import copy_rows, unstorable
+from windrow.ingest.sinks.postgres.encode import copy_rows, find_unstorable
 from windrow.ingest.testing.contracts.windows import messages, window
 
 DAY, ZONED, LOCAL = pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -133,7 +133,8 @@ def test_what_has_no_text_is_refused_at_its_offset(
     )
     if kind in {"texts", "headers"} and pa.types.is_timestamp(arrow):
         assert (
-            encoder.misfit(pa.record_batch([pa.nulls(3, pa.int64()), column], ["n", "t"])) is None
+            encoder.find_misfit(pa.record_batch([pa.nulls(3, pa.int64()), column], ["n", "t"]))
+            is None
         )
         return
     with pytest.raises(
@@ -145,7 +146,7 @@ def test_what_has_no_text_is_refused_at_its_offset(
         1,
         6,
     )
-    assert list(refused.value.rows) == [2]
+    assert list(refused.value.row_indices) == [2]
     _staged(factory, column.slice(0, 2))
 
 
@@ -153,7 +154,7 @@ def test_json_in_a_database() -> None:
     """A date within a `jsonb` is one that the server reads; a column of dates holds the
     others itself.
     """
-    misfits = unstorable(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
+    misfits = find_unstorable(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
     assert misfits is not None
     assert (misfits[0].tolist(), misfits[1]) == ([1], f"column s {OUTSIDE_CALENDAR}")
     assert len(copy_rows(pa.record_batch([_time_array(DAY, np.int32, [2_932_897])], ["d"])))

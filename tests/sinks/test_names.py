@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from windrow.ingest.model.boundary import Label, label_text
 from windrow.ingest.model.plan import Window
 from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable, note
-from windrow.ingest.sinks.kit.files.staged_files import safe, staged_path, window_folder
+from windrow.ingest.sinks.kit.files.staged_files import staged_path, to_safe_name, window_folder
 
 TEXT = st.text(max_size=20) | st.sampled_from(["a", "a.b", "a_b", "a/b", 'a","b', "A", "ä"])
 STARTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
@@ -36,9 +36,9 @@ def test_notes_of_dead_letters_are_injective(a: str, b: str, c: str, d: str) -> 
 @given(TEXT, TEXT)
 def test_file_name_parts_are_injective_and_plain(a: str, b: str) -> None:
     """Two texts never become one name part, and none needs escaping."""
-    assert (safe(a) == safe(b)) == (a == b)
-    assert safe(a).replace("-", "").replace("_", "").isalnum()
-    assert safe(a).isascii()
+    assert (to_safe_name(a) == to_safe_name(b)) == (a == b)
+    assert to_safe_name(a).replace("-", "").replace("_", "").isalnum()
+    assert to_safe_name(a).isascii()
 
 
 @given(STARTS | st.integers(0, 10**9))

@@ -30,7 +30,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.testing.checker import Report, check
-from windrow.ingest.testing.contracts.commit_hooks import in_between
+from windrow.ingest.testing.contracts.commit_hooks import run_between
 from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,
     identity,
@@ -87,7 +87,7 @@ class Course:
             self.world.let_overtake(sink, turn)
         else:
             self.breaks(sink)
-            in_between(sink, turn)
+            run_between(sink, turn)
         with suppress(WindrowError if self.breaks is None else Exception):
             self.commit(sink, window_receipt, staged)
 

@@ -126,7 +126,9 @@ def test_what_is_kept_of_a_window_is_told_and_restored(
     sink = world.reopen(sink_before)
     unreadable = [receipt for receipt in sink.audit().receipts() if isinstance(receipt, Unreadable)]
     assert {receipt.key for receipt in unreadable} - {"x"} == {key}
-    assert all("--restore-receipts" in receipt.do for receipt in unreadable if receipt.key == key)
+    assert all(
+        "--restore-receipts" in receipt.advice for receipt in unreadable if receipt.key == key
+    )
     assert sink.committed([window(0), window(2)]) == {window(0)}
     for ask in (
         lambda: list(sink.receipts()),

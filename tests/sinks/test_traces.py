@@ -45,7 +45,7 @@ from windrow.ingest.sinks.kit.commit.table_store import (
     Written,
 )
 from windrow.ingest.sinks.kit.commit.window_table import committed_by_key
-from windrow.ingest.testing.contracts.commit_hooks import in_between, on_put
+from windrow.ingest.testing.contracts.commit_hooks import on_put, run_between
 
 __all__ = ["recorder"]
 
@@ -128,7 +128,7 @@ class NumberedTraces(SharedTraces):
     def test_a_race_is_followed(self, make: Make, recorder: Recorder) -> None:
         """A looks; B runs from beginning to end; A's put is taken, and it looks again."""
         waiting = make("A")
-        in_between(waiting, partial(commit_window, make("B")))
+        run_between(waiting, partial(commit_window, make("B")))
         assert isinstance(commit_window(waiting), AlreadyDone)
         assert steps(follow_trace(self.model(), recorder)) == [
             ("A", "keep_letters", "ok"),
@@ -216,7 +216,7 @@ def test_a_twin_is_not_followed(
     """
     waiting = make("A")
     twin(waiting)
-    in_between(waiting, partial(commit_window, make("B"), window=int(kind == "delta-keyed")))
+    run_between(waiting, partial(commit_window, make("B"), window=int(kind == "delta-keyed")))
     commit_window(waiting)
     model = {"files": Manifests, "iceberg": Catalog}.get(kind, NumberedLog)
     first, *_ = refused_events(model(), "one window twice", recorder.trace())

@@ -25,7 +25,7 @@ from tests.sinks.postgres.world import PostgresBoth, PostgresWorld
 from tests.sinks.sqlite.world import SqliteWorld
 from tests.sinks.values import COLUMNS, VALUES, array
 from tests.sinks.world import SinkWorld
-from windrow.ingest.admin.verify_contents import summed
+from windrow.ingest.admin.verify_contents import sum_by_split
 from windrow.ingest.testing.contracts.windows import commit_rows
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ ODD = "we\"i'rd {x}, $1 select; 日本\\"
 def comes_back(sink: Any, rows: pa.RecordBatch) -> None:
     """Rows are written, committed, and read back as they were, with their checksums."""
     receipt = commit_rows(sink, rows)
-    back = summed(receipt.splits, sink.audit().contents(receipt.window), sink.metadata)
+    back = sum_by_split(receipt.splits, sink.audit().contents(receipt.window), sink.metadata)
     assert (back.checksums, back.outside) == (tuple(s.checksums.rows for s in receipt.splits), 0)
     batches = list(sink.audit().contents(receipt.window))
     for field in rows.schema:

@@ -19,7 +19,7 @@ from tests.warm import SERVER
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt, Staged
 from windrow.ingest.ports.sink import Outcome
-from windrow.ingest.testing.contracts.windows import staged_receipt, together
+from windrow.ingest.testing.contracts.windows import run_together, staged_receipt
 
 
 class Recorded:
@@ -61,7 +61,9 @@ class SharedTraces:
 
     def test_two_windows_at_once_are_followed(self, make: Make, recorder: Recorder) -> None:
         """Both commit; whoever is second looks again."""
-        together([partial(commit_window, make("A")), partial(commit_window, make("B"), window=1)])
+        run_together(
+            [partial(commit_window, make("A")), partial(commit_window, make("B"), window=1)]
+        )
         trace = follow_trace(self.model(), recorder, "two windows")
         assert [e.outcome for e in trace if e.outcome] == ["Done", "Done"]
 

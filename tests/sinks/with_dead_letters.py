@@ -27,7 +27,7 @@ class DeltaSink(delta.DeltaSink):
         primary_key: PrimaryKey | None = None,
     ) -> None:
         super().__init__(delta.DeltaStore(uri, metadata, primary_key, evolve), schema)
-        self.uri = self.store.place
+        self.uri = self.store.location
 
 
 class DeltaBoth(WithDeadLetters, DeltaSink):

@@ -14,8 +14,8 @@ from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.sinks.kit.commit.table_store import Unanswered
 from windrow.ingest.testing.checker import Report, check
-from windrow.ingest.testing.contracts.commit_hooks import answered, before_look, in_between
-from windrow.ingest.testing.contracts.windows import ROWS, produced
+from windrow.ingest.testing.contracts.commit_hooks import answer_puts, before_look, run_between
+from windrow.ingest.testing.contracts.windows import ROWS, produced_messages
 
 Break = Callable[[Any], object]
 """Breaks one step of an opened sink's commits."""
@@ -48,7 +48,7 @@ class SinkWorld(ABC):
     points = POINTS
     """The crash points that an attempt comes by."""
 
-    between: CrashPoint = "commit.before"
+    race_point: CrashPoint = "commit.before"
     """The crash point between look and write."""
 
     arrived: tuple[CrashPoint, ...] = ("commit.after", "report.before")
@@ -94,7 +94,7 @@ class SinkWorld(ABC):
         receipts = [c.receipt for c in sink.receipts()]
         dead = [sink.read_dead(r.window) for r in receipts]
         return check(
-            produced([*numbers]),
+            produced_messages([*numbers]),
             self.pieces(sink),
             dead,
             receipts,
@@ -104,16 +104,16 @@ class SinkWorld(ABC):
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
         """The next commit arrives, but its answer doesn't."""
-        answered(sink, (Unanswered("the line is cut"), True))
+        answer_puts(sink, (Unanswered("the line is cut"), True))
         return nullcontext()
 
     def let_overtake(self, sink: Any, turn: Callable[[], object]) -> None:
         """Another run has its turn once, between look and put; or before the look, where that
         one waits for a lock.
         """
-        (before_look if self.locks else in_between)(sink, turn)
+        (before_look if self.locks else run_between)(sink, turn)
 
     @contextmanager
-    def placed(self, folder: Path) -> Iterator[str]:
+    def serve_location(self, folder: Path) -> Iterator[str]:
         """A new place in a folder, with the server that it needs, which may be struck."""
         yield self.new_location(folder, None)

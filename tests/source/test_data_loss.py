@@ -53,21 +53,21 @@ def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, p
     mark = next(
         m
         for m in (*plan.start.marks, *plan.stop.start_marks, *plan.stop.marks)
-        if m.how == "log_start"
+        if m.origin == "log_start"
     )
     with pytest.raises(
         DataLossError, match=f"Window {WINDOW.key} may have lost its {part} messages: "
     ) as refused:
         refuse_start_at(plan, 5)
     assert list(doubts(plan)) == [T0]
-    assert refused.value.what.endswith(f"began at or after it, at offset {mark.offset}")
+    assert refused.value.message.endswith(f"began at or after it, at offset {mark.offset}")
     assert (
         refused.value.stage,
         refused.value.topic,
         refused.value.partition,
         refused.value.offset,
     ) == ("plan", "t", 0, mark.offset)
-    assert refused.value.do.startswith(WAY_OUT)
+    assert refused.value.advice.startswith(WAY_OUT)
 
 
 def test_who_asks_says_the_way_out() -> None:
@@ -79,7 +79,7 @@ def test_who_asks_says_the_way_out() -> None:
     for plan, start in ((lost_plan, 6), (doubted_plan, 5)):
         with pytest.raises(DataLossError) as refused:
             refuse_lost(plan, {T0: start}, "Ask somebody.")
-        assert refused.value.do.startswith("Ask somebody.")
+        assert refused.value.advice.startswith("Ask somebody.")
 
 
 def test_nothing_is_doubted_of_what_is_not_read() -> None:

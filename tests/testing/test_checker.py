@@ -20,7 +20,7 @@ from windrow.ingest.testing.contracts.windows import (
     TOPIC,
     plan,
     plan_of,
-    produced,
+    produced_messages,
     receipt,
     stage,
     staged_receipt,
@@ -45,7 +45,9 @@ class State:
 
     def report(self) -> Report:
         """The checker's word."""
-        return check(produced(self.numbers), self.pieces, self.dead, self.receipts, content="id")
+        return check(
+            produced_messages(self.numbers), self.pieces, self.dead, self.receipts, content="id"
+        )
 
 
 def drop_row(s: State) -> None:
@@ -172,7 +174,7 @@ def test_skipped_offsets_are_accounted_for() -> None:
     split = skipping.plan.splits[0]
     skipped = range(split.stop - 4, split.stop)
     state.pieces = [p.filter(_kept(p, split.tp, skipped)) for p in state.pieces]
-    expected_ids = produced(state.numbers)
+    expected_ids = produced_messages(state.numbers)
     expected_ids[split.tp] = {
         o: identity for o, identity in expected_ids[split.tp].items() if o not in skipped
     }
@@ -200,7 +202,12 @@ def test_renamed_columns_are_found_under_their_names() -> None:
         for p in state.pieces
     ]
     assert check(
-        produced(state.numbers), renamed, state.dead, state.receipts, content="id", metadata=names
+        produced_messages(state.numbers),
+        renamed,
+        state.dead,
+        state.receipts,
+        content="id",
+        metadata=names,
     ).ok
 
 

@@ -36,7 +36,7 @@ def broker() -> MemoryBroker:
 
 @pytest.fixture
 def dirty(broker: MemoryBroker) -> MemoryBroker:
-    return broker.at("read_uncommitted")
+    return broker.with_isolation("read_uncommitted")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ class TestMemoryReader(ReaderContract):
 
     def dirty(self, broker: Broker, plan: ReadPlan) -> Reader:
         assert isinstance(broker, MemoryBroker)
-        return MemoryReader(broker.at("read_uncommitted"), plan)
+        return MemoryReader(broker.with_isolation("read_uncommitted"), plan)
 
 
 def offsets(broker: MemoryBroker, start: int, stop: int) -> list[int]:
@@ -159,7 +159,7 @@ def test_two_isolation_levels_are_one_cluster(topic: MemoryBroker) -> None:
     """What is done to one is seen at the other; under read_uncommitted nothing that is
     fetched is undecided or aborted.
     """
-    dirty = topic.at("read_uncommitted")
+    dirty = topic.with_isolation("read_uncommitted")
     running = topic.transaction()
     dirty.produce(TP, b"v", transaction=running)
     assert [(e.value, e.visible, e.aborted) for e in dirty.fetch(TP, 0, 1)[0]] == [
@@ -170,14 +170,16 @@ def test_two_isolation_levels_are_one_cluster(topic: MemoryBroker) -> None:
         (True, False),
         (False, False),
     ]
-    assert [(e.visible, e.aborted) for e in dirty.at("read_committed").fetch(TP, 0, 2)[0]] == [
+    assert [
+        (e.visible, e.aborted) for e in dirty.with_isolation("read_committed").fetch(TP, 0, 2)[0]
+    ] == [
         (False, True),
         (False, False),
     ]
     topic.create_topic("later")
     topic.commit_group("g", {TP: 1})
     assert dirty.names() == ["later", "t"]
-    assert dirty.committed("g", [TP]) == {TP: 1}
+    assert dirty.committed_offsets("g", [TP]) == {TP: 1}
 
 
 def test_offsets_that_a_group_refuses_are_told(topic: MemoryBroker) -> None:
@@ -186,7 +188,7 @@ def test_offsets_that_a_group_refuses_are_told(topic: MemoryBroker) -> None:
     topic.refuse_offsets("g", "consumers are at work in the group")
     assert topic.alter_offsets("g", {TP: 2}) == {TP: "consumers are at work in the group"}
     assert topic.alter_offsets("h", {TP: 2}) == {TP: None}
-    assert topic.committed("g", [TP]) == {TP: 1}
+    assert topic.committed_offsets("g", [TP]) == {TP: 1}
     topic.refuse_offsets("g", None)
     assert topic.alter_offsets("g", {TP: 2}) == {TP: None}
 
@@ -202,7 +204,7 @@ def test_a_deleted_topics_offsets_are_forgotten(topic: MemoryBroker) -> None:
     """A topic made again has no committed offsets."""
     topic.commit_group("g", {TP: 1})
     topic.recreate_topic("t")
-    assert topic.committed("g", [TP]) == {TP: None}
+    assert topic.committed_offsets("g", [TP]) == {TP: None}
 
 
 def test_the_clock_stamps_markers() -> None:

@@ -141,8 +141,8 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Cut:
         folder = tmp_path_factory.mktemp(f"table{next(tables)}")
         return SourceDesk(
             logs,
-            broker.at,
-            lambda isolation, plan: MemoryReader(broker.at(isolation), plan),
+            broker.with_isolation,
+            lambda isolation, plan: MemoryReader(broker.with_isolation(isolation), plan),
             folder,
         )
 

@@ -32,12 +32,14 @@ class Explode:
 
     name: str
 
-    def columns(self, before: Columns) -> Columns:
-        i = column(before, self.name)
+    def columns(self, input_columns: Columns) -> Columns:
+        i = column(input_columns, self.name)
         element_column = replace(
-            before.columns[i], type=before.columns[i].type.value_type, nullable=True
+            input_columns.columns[i], type=input_columns.columns[i].type.value_type, nullable=True
         )
-        return Columns((*before.columns[:i], element_column, *before.columns[i + 1 :]))
+        return Columns(
+            (*input_columns.columns[:i], element_column, *input_columns.columns[i + 1 :])
+        )
 
     def open(self) -> Apply:
         def explode(decoded: Decoded, _: pa.RecordBatch) -> Decoded:
@@ -58,9 +60,9 @@ class Only:
     name: str
     above: int
 
-    def columns(self, before: Columns) -> Columns:
-        column(before, self.name)
-        return before
+    def columns(self, input_columns: Columns) -> Columns:
+        column(input_columns, self.name)
+        return input_columns
 
     def open(self) -> Apply:
         def keep(decoded: Decoded, _: pa.RecordBatch) -> Decoded:
@@ -77,13 +79,13 @@ class Rename:
     name: str
     new_name: str
 
-    def columns(self, before: Columns) -> Columns:
-        i = column(before, self.name)
+    def columns(self, input_columns: Columns) -> Columns:
+        i = column(input_columns, self.name)
         return Columns(
             (
-                *before.columns[:i],
-                replace(before.columns[i], name=self.new_name),
-                *before.columns[i + 1 :],
+                *input_columns.columns[:i],
+                replace(input_columns.columns[i], name=self.new_name),
+                *input_columns.columns[i + 1 :],
             )
         )
 

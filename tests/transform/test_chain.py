@@ -65,7 +65,7 @@ CARTS = Columns(
 
 
 @pytest.fixture
-def before() -> Before:
+def input_rows() -> Before:
     """Rows of carts: of one message three, of another two, and of the others one each."""
     prices = [[1, 20], [], None, [3], [40, None], [5, 60], [70], None]
     rows = [pa.array(range(len(prices)), pa.int64()), pa.array(prices, pa.list_(pa.int64()))]
@@ -123,18 +123,18 @@ class TestChain(TransformContract):
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "message"),
     [
         (Rename("prices", "CART"), "'cart' and 'CART' differ by case only, and tables don't tell"),
         (Rename("prices", "cart"), "'cart' comes twice"),
         (Rename("prices", ""), "'' is not a name"),
     ],
 )
-def test_names_are_looked_at_behind_each_step(second: Transform, said: str) -> None:
+def test_names_are_looked_at_behind_each_step(second: Transform, message: str) -> None:
     """Two columns whose names tables don't tell apart are refused where they arise, although a
     later step takes one of them away: that step would take the other one's values.
     """
-    with pytest.raises(SpecError, match=re.escape(said)) as refused:
+    with pytest.raises(SpecError, match=re.escape(message)) as refused:
         Chain((Only("cart", 2), second, Rename("CART", "price"))).columns(CARTS)
     assert "tests.transform.small.Rename can't be used" in str(refused.value)
 
@@ -157,27 +157,27 @@ class Noting:
     name: str
     noted: list[str]
 
-    def columns(self, before: Columns) -> Columns:
+    def columns(self, input_columns: Columns) -> Columns:
         self.noted.append(f"columns {self.name}")
-        return before
+        return input_columns
 
     def open(self) -> Apply:
         self.noted.append(f"open {self.name}")
         return lambda decoded, _: self.noted.append(self.name) or decoded  # type: ignore[func-returns-value]
 
 
-def test_a_chain_goes_from_first_to_last(before: Before) -> None:
+def test_a_chain_goes_from_first_to_last(input_rows: Before) -> None:
     """Columns and rows alike; each link is opened once, not once a batch."""
     noted: list[str] = []
     chain = Chain((Noting("a", noted), Noting("b", noted)))
     chain.columns(CARTS)
     step = chain.open()
-    messages = messages_for(before.decoded())
-    step(step(before.decoded(), messages), messages)
+    messages = messages_for(input_rows.decoded())
+    step(step(input_rows.decoded(), messages), messages)
     assert noted == ["columns a", "columns b", "open a", "open b", "a", "b", "a", "b"]
 
 
-def test_rows_of_a_message_that_fail_take_it_with_them(before: Before, tmp_path: Path) -> None:
+def test_rows_of_a_message_that_fail_take_it_with_them(input_rows: Before, tmp_path: Path) -> None:
     """The message is refused for its first row that fails, and none of its rows goes
     on; a null is refused where the rules allow none.
     """
@@ -189,7 +189,7 @@ def test_rows_of_a_message_that_fail_take_it_with_them(before: Before, tmp_path:
             Validate(ModelReference("schemas.py:Line", tmp_path)),
         )
     )
-    output = apply(chain, before.decoded())
+    output = apply(chain, input_rows.decoded())
     assert list(
         zip(output.row_index.to_pylist(), output.rows["price"].to_pylist(), strict=True)
     ) == [

@@ -155,7 +155,7 @@ class TestLookup(TransformContract):
     """Columns beside rows; a row without an answer is a dead letter."""
 
     @pytest.fixture
-    def before(self) -> Before:
+    def input_rows(self) -> Before:
         return Before(columns_of(ORDERS), ORDERS, (0, 0, 1, 2, 3))
 
     @pytest.fixture(params=["null", "dead"])
@@ -230,8 +230,8 @@ def test_what_a_miss_becomes(on_miss: Literal["dead", "fail"], tmp_path: Path) -
     ) as refused:
         apply(lookup, decoded(ORDERS))
     assert refused.value.offset is not None
-    assert "7" not in refused.value.what.partition(":")[0]
-    assert "--fresh-lookups" in refused.value.do
+    assert "7" not in refused.value.message.partition(":")[0]
+    assert "--fresh-lookups" in refused.value.advice
 
 
 def test_several_rows_of_one_key(tmp_path: Path) -> None:
@@ -416,7 +416,7 @@ def test_a_table_that_a_worker_can_not_hold_is_refused(
     monkeypatch.setattr(tables, "MOST_BYTES", 10)
     with pytest.raises(SpecError, match="more than 0 MiB of memory") as refused:
         apply(customers(tmp_path), decoded(ORDERS))
-    assert "spark step" in refused.value.do
+    assert "spark step" in refused.value.advice
 
 
 def test_answers_that_take_too_much_memory_are_refused(
@@ -499,7 +499,7 @@ def test_a_version_without_the_column_is_refused(tmp_path: Path) -> None:
         lookup = Lookup("c", (("customer", "id"),), (("born", "born"),), source(store, folder))
         with pytest.raises(RefusedError, match="has no column born") as refused:
             apply(lookup.pinned({"c": version}), decoded(ORDERS))
-        assert "--fresh-lookups" in refused.value.do
+        assert "--fresh-lookups" in refused.value.advice
 
 
 _UTC, _MOMENT = pa.timestamp("us", "UTC"), dt.datetime(2026, 1, 5, 23, 30, tzinfo=dt.UTC)
@@ -551,7 +551,7 @@ def test_a_value_of_another_type_is_no_value_of_the_newest(
             lookup = Lookup("t", (("customer", key),), ((take, "taken"),), versioned_source)
             with pytest.raises(RefusedError, match="has a value in its that is no ") as refused:
                 apply(lookup.pinned({"t": version}), decoded(rows))
-            assert "A column needs the type that it has in" in refused.value.do
+            assert "A column needs the type that it has in" in refused.value.advice
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from windrow.ingest.ports.transform import Transform
 from windrow.ingest.testing.contracts.transform import Before, TransformContract, apply
 from windrow.ingest.testing.contracts.values import dead
 from windrow.ingest.transform.chain import columns_after
-from windrow.ingest.transform.kind import StepPlace
+from windrow.ingest.transform.kind import StepContext
 from windrow.ingest.transform.lookup import nearest as search
 from windrow.ingest.transform.lookup.kind import LookupStepSection
 from windrow.ingest.transform.lookup.nearest import Nearest
@@ -85,7 +85,7 @@ class TestNearest(TransformContract):
     """A list of structs beside rows; a row without an answer is a dead letter."""
 
     @pytest.fixture
-    def before(self) -> Before:
+    def input_rows(self) -> Before:
         rows = rows_of([[1, 1], None, [0, 0], [1], [5, 1]])
         return Before(columns_of(rows), rows, (0, 0, 1, 2, 3))
 
@@ -231,7 +231,7 @@ def test_vectors_of_two_lengths_refuse_the_window(tmp_path: Path) -> None:
     docs = pa.table({"id": [1, 2], "vector": pa.array([[1.0, 2.0], [1.0]], pa.list_(pa.float64()))})
     with pytest.raises(RefusedError, match="vectors of 1 and of 2 numbers") as refused:
         apply(similar(tmp_path, docs), decoded(rows_of([[1, 2]])))
-    assert "--fresh-lookups" in refused.value.do
+    assert "--fresh-lookups" in refused.value.advice
 
 
 def test_what_a_message_left_unchanged_stays_so(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_matches_that_take_too_much_memory_are_refused(
     monkeypatch.setattr(search, "MOST_BYTES", 200)
     with pytest.raises(SpecError, match="too large for a batch of 2 rows") as refused:
         apply(similar(tmp_path), decoded(rows_of([[1, 2], [2, 1]])))
-    assert "batch_messages" in refused.value.do
+    assert "batch_messages" in refused.value.advice
 
 
 def test_a_version_is_searched_again(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_version_is_searched_again(tmp_path: Path) -> None:
             "from": {"table": str(tmp_path / "t")},
         }
     )
-    step = section.transform(StepPlace("transform.steps.0", tmp_path))
+    step = section.transform(StepContext("transform.steps.0", tmp_path))
     assert isinstance(step, Nearest)
     pinned = step.pinned({"near": step.source.version()})
     rows = decoded(rows_of([[1, 3]]))

@@ -263,7 +263,7 @@ def step(tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def before() -> Before:
+def input_rows() -> Before:
     """Of one message two rows, of the others one each."""
     return Before(THINGS, ROWS, (0, 0, 1, 2, 3))
 
@@ -312,8 +312,8 @@ def test_an_exception_fails_the_window_with_its_place(step: Any) -> None:
     """The function, the line, the topic-partition and the offsets are named, no value is."""
     with pytest.raises(RefusedError) as refused:
         apply(step("picky", setting="transform.steps.0"), decoded(ROWS))
-    assert "code.py:picky of transform.steps.0 raised ValueError at " in refused.value.what
-    assert refused.value.what.endswith("code.py:28 for a batch of the offsets 0 to 4")
+    assert "code.py:picky of transform.steps.0 raised ValueError at " in refused.value.message
+    assert refused.value.message.endswith("code.py:28 for a batch of the offsets 0 to 4")
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("t", 0, 0)
     assert "secret" not in str(refused.value)
 

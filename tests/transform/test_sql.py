@@ -22,7 +22,7 @@ from windrow.ingest.schema.dtypes import TIMESTAMP
 from windrow.ingest.testing.contracts.transform import Before, TransformContract, apply
 from windrow.ingest.testing.contracts.values import dead
 from windrow.ingest.transform.chain import columns_after
-from windrow.ingest.transform.kind import StepPlace
+from windrow.ingest.transform.kind import StepContext
 from windrow.ingest.transform.sql import step
 from windrow.ingest.transform.sql.kind import SqlSection
 from windrow.ingest.transform.sql.step import Sql
@@ -37,7 +37,7 @@ ORDERS = Columns(
 
 
 @pytest.fixture
-def before() -> Before:
+def input_rows() -> Before:
     """Rows of orders: of one message two, of the others one each; one text is no number."""
     rows = [
         pa.array([1, 2, 3, 4, 5], pa.int64()),
@@ -180,7 +180,7 @@ def test_what_is_no_step_is_refused(query: str, message: str) -> None:
     with pytest.raises(SpecError) as refused:
         columns_after(Sql(query), ORDERS)
     assert message in str(refused.value)
-    assert "Nothing was read." in refused.value.do
+    assert "Nothing was read." in refused.value.advice
 
 
 def test_metadata_columns_have_names_of_their_own() -> None:
@@ -506,7 +506,7 @@ def test_what_is_too_large_for_a_batch(
         return
     with pytest.raises(SpecError, match=message) as refused:
         apply(sql, decoded(rows))
-    assert "source.tuning.batch_messages" in refused.value.do
+    assert "source.tuning.batch_messages" in refused.value.advice
 
 
 def test_a_duckdb_that_can_not_go_on_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -613,9 +613,9 @@ def test_what_a_key_forbids_is_refused(query: str, versioned: bool, message: str
 def test_behind_a_spark_step_nothing_is_unnested(tmp_path: Path) -> None:
     """The rows of a message have no numbers there: refused before anything is read."""
     step = SqlSection(sql="SELECT id, unnest(lines) AS line FROM rows")
-    assert step.transform(StepPlace("s", tmp_path)).columns(ORDERS)
+    assert step.transform(StepContext("s", tmp_path)).columns(ORDERS)
     with pytest.raises(SpecError, match="unnest before it, or explode in its function"):
-        step.transform(StepPlace("s", tmp_path, behind_spark=True)).columns(ORDERS)
+        step.transform(StepContext("s", tmp_path, behind_spark=True)).columns(ORDERS)
 
 
 def test_what_a_message_left_alone_stays_so() -> None:

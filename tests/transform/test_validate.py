@@ -21,7 +21,7 @@ from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference
 from windrow.ingest.testing.contracts.transform import Before, TransformContract, messages_for
-from windrow.ingest.testing.contracts.values import dead, valued
+from windrow.ingest.testing.contracts.values import dead, messages_with
 from windrow.ingest.transform.validate import Validate
 
 ORDERS = Columns.of(Order)
@@ -39,7 +39,7 @@ class TestValidate(TransformContract):
         return Validate(ModelReference("orders.py:Order", Path(__file__).parent))
 
     @pytest.fixture
-    def before(self) -> Before:
+    def input_rows(self) -> Before:
         good, bad, worse = (2, "EUR", 1, "S-1"), (-3, "CNY", 99, "X"), (400, None, 9, "S-1")
         batch = rows(good, bad, good, worse, good, good, bad)
         return Before(
@@ -63,7 +63,7 @@ def test_a_failed_check_is_a_dead_letter_of_its_own_stage(tmp_path: Path) -> Non
     message order.
     """
     (tmp_path / "m.py").write_text(RULED)
-    decoded = both(tmp_path)(valued([b"x", b'{"id":-1}', b'{"id":1}', None, b'{"id":-2}']))
+    decoded = both(tmp_path)(messages_with([b"x", b'{"id":-1}', b'{"id":1}', None, b'{"id":-2}']))
     assert (decoded.row_index.to_pylist(), decoded.rows.column("id").to_pylist()) == ([2], [1])
     check = "check:id:greater_than_or_equal_to"
     assert dead(decoded) == [
@@ -77,9 +77,9 @@ def test_a_failed_check_is_a_dead_letter_of_its_own_stage(tmp_path: Path) -> Non
 def test_a_corrected_schema_counts_in_the_same_process(tmp_path: Path) -> None:
     """Workers live on between runs; a retry after a fix of the file sees the new rules."""
     (tmp_path / "m.py").write_text(RULED)
-    assert both(tmp_path)(valued([b'{"id":-1}'])).rows.num_rows == 0
+    assert both(tmp_path)(messages_with([b'{"id":-1}'])).rows.num_rows == 0
     (tmp_path / "m.py").write_text(RULED.replace("ge=0", "ge=-5"))
-    assert both(tmp_path)(valued([b'{"id":-1}'])).rows.num_rows == 1
+    assert both(tmp_path)(messages_with([b'{"id":-1}'])).rows.num_rows == 1
 
 
 def test_the_schema_is_loaded_once_for_all_who_ask(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_the_schema_is_loaded_once_for_all_who_ask(tmp_path: Path) -> None:
         " f.write('x')\n"
     )
     for _ in range(2):
-        both(tmp_path)(valued([b'{"id":1}']))
+        both(tmp_path)(messages_with([b'{"id":1}']))
         Validate(ModelReference("m.py:M", tmp_path)).columns(
             RowDecoder(ModelReference("m.py:M", tmp_path), JsonEncoding()).columns
         )

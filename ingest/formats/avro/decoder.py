@@ -36,11 +36,11 @@ class AvroEncoding:
         return replace(self, writer_schema=self.writer_schema.now())
 
     def check(self, columns: Columns) -> None:
-        schema = self.writer_schema.parsed()
+        schema = self.writer_schema.parse()
         check(schema, columns.as_written(schema.fields).columns)
 
     def open(self, columns: Columns) -> DecodeValues:
-        return avro_batch_decoder(self.writer_schema.parsed(), columns).decode
+        return avro_batch_decoder(self.writer_schema.parse(), columns).decode
 
 
 def avro_batch_decoder(schema: AvroSchema, columns: Columns) -> BatchDecoder:

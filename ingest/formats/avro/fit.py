@@ -28,7 +28,7 @@ from itertools import chain, islice
 
 import pyarrow as pa
 
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.formats.avro.schema import (
     VARIABLE_DECIMAL,
     ZONED,
@@ -214,7 +214,7 @@ def words(kind: AvroType) -> str:
         name = (
             kind.name
             if isinstance(kind, PrimitiveType)
-            else f"fixed {kind.name} of {counted(kind.size, 'byte')}"
+            else f"fixed {kind.name} of {format_count(kind.size, 'byte')}"
         )
         if kind.logical is None:
             return name

@@ -40,7 +40,7 @@ class GivenSchema:
         """Returns this schema with the text that its file has now."""
         return replace(self, written=self._text(), setting=self.written) if self._is_file else self
 
-    def parsed(self) -> AvroSchema:
+    def parse(self) -> AvroSchema:
         """Parses the schema.
 
         Raises:

@@ -77,7 +77,7 @@ class _DecoderBySchema:
         for reading, number in groups.items():
             index = pa.array(np.flatnonzero(group == number))
             group_values = values if len(index) == len(values) else values.take(index)
-            parts.append(self._decoder(reading).decode(group_values, on_null).numbered(index))
+            parts.append(self._decoder(reading).decode(group_values, on_null).renumber(index))
         return together(self._schema, parts)
 
 

@@ -69,7 +69,7 @@ class ChangeDecoder:
         metadata = replace(self, inner=inner).metadata()
         images = [
             image.wanted_columns
-            for image in (self.written(columns), self.removed(columns))
+            for image in (self.written_image(columns), self.removed_image(columns))
             if image is not None
         ]
         for wanted_columns in [metadata.columns, *images]:
@@ -107,7 +107,7 @@ class ChangeDecoder:
             return False
         return True
 
-    def written(self, columns: Columns) -> RowImage:
+    def written_image(self, columns: Columns) -> RowImage:
         """Row image of an insert or an update."""
         former = (*self.root, self.envelope.former)
         path, of_envelope, key = (
@@ -119,7 +119,7 @@ class ChangeDecoder:
             path, columns, self.envelope.has_row_list, of_envelope, former, key, self._unavailable
         )
 
-    def removed(self, columns: Columns) -> RowImage | None:
+    def removed_image(self, columns: Columns) -> RowImage | None:
         """Row image of a deletion; None if the message's key has all of it.
 
         Where a deletion deletes a row, its primary key is enough.
@@ -193,8 +193,8 @@ class _BatchDecoder:
         )
         self._metadata, self._written, self._removed = (
             decoder.metadata(),
-            decoder.written(columns),
-            decoder.removed(columns),
+            decoder.written_image(columns),
+            decoder.removed_image(columns),
         )
         self._decode_metadata = _opened_for(decoder.inner, self._metadata.columns, decoder.on_null)
         self._decode_written = _opened_for(decoder.inner, self._written.wanted_columns)
@@ -288,7 +288,7 @@ def _decoded_part(
     if len(index) == messages.num_rows:
         return decode(messages)
     numbers = pa.array(index, pa.int64())
-    return decode(messages.take(numbers)).numbered(numbers)
+    return decode(messages.take(numbers)).renumber(numbers)
 
 
 def _only_deletes(count: int) -> Decoded:

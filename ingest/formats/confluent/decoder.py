@@ -209,8 +209,10 @@ class ConfluentDecoder:
         except SpecError:
             return []
 
-    def with_schemas(self, known: Sequence[WriterSchema]) -> ConfluentDecoder:
-        return replace(self, known_schemas=tuple(known)) if self.payloads.kind is not None else self
+    def with_schemas(self, schemas: Sequence[WriterSchema]) -> ConfluentDecoder:
+        return (
+            replace(self, known_schemas=tuple(schemas)) if self.payloads.kind is not None else self
+        )
 
     def schema_ids(self, messages: pa.RecordBatch, _stages: pa.StringArray) -> pa.StringArray:
         """Reads the ids from the frames, whichever stage refused the messages."""
@@ -277,7 +279,7 @@ class BatchDecoders:
                 schema, frame, self._of_payload, self._decoder.records
             )
         except SpecError as error:
-            return error.what[:_LONGEST_REASON]
+            return error.message[:_LONGEST_REASON]
 
 
 class FramedBatchDecoder:
@@ -317,14 +319,14 @@ class FramedBatchDecoder:
             (np.flatnonzero(numbers == NAMELESS), self._nameless),
         ]
         decoded = [
-            make(len(indices)).numbered(pa.array(indices))
+            make(len(indices)).renumber(pa.array(indices))
             for indices, make in parts
             if len(indices)
         ]
         for number, indices in _group_rows(numbers, len(framed.frames)):
             of_frame = values.take(pa.array(indices))
             part = self._of_frame(framed.frames[number], of_frame, messages, indices)
-            decoded.append(part.numbered(pa.array(indices)))
+            decoded.append(part.renumber(pa.array(indices)))
         return together(self._schema, decoded)
 
     @property
@@ -401,7 +403,7 @@ class FramedBatchDecoder:
                     f"Schema id {frame.id}: Avro is malformed: the union has only {count} types"
                 )
                 part = self._dead(len(indices), VALUE, "not_avro", detail)
-            parts.append(part.numbered(pa.array(indices)))
+            parts.append(part.renumber(pa.array(indices)))
         return together(self._schema, parts)
 
     def _with_schema(self, decoded: Decoded, id_: str, record: str) -> Decoded:

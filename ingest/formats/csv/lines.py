@@ -23,7 +23,7 @@ import re
 
 import msgspec
 
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 
 
@@ -96,7 +96,7 @@ class Lines:
                 return pieces
             pos = field.end()
         raise RefusedValueError(
-            "field_count", f"Expected {counted(max_fields, 'field')}, got more", ""
+            "field_count", f"Expected {format_count(max_fields, 'field')}, got more", ""
         )
 
     def _piece(self, field: re.Match[str]) -> Piece:

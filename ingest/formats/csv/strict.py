@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece
 from windrow.ingest.formats.json.values import converter, number_in
 from windrow.ingest.formats.shared.json_dialects import EXACT, Reading
@@ -48,7 +48,7 @@ class StrictLine:
         if len(pieces) < len(self._columns):
             raise RefusedValueError(
                 "field_count",
-                f"Expected {counted(len(self._columns), 'field')}, got {len(pieces)}",
+                f"Expected {format_count(len(self._columns), 'field')}, got {len(pieces)}",
                 "",
             )
         return [

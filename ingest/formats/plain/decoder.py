@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.formats.shared.buffers import as_text
 from windrow.ingest.formats.shared.decoded import nothing
 from windrow.ingest.ports.decoder import VALUE, Decode, Decoded, Refusal
@@ -120,7 +120,7 @@ class PlainDecoder:
             Refusal(
                 np.flatnonzero(invalid_mask[kept_rows]),
                 "wrong_format",
-                f"Expected {counted(written.itemsize, 'byte')}",
+                f"Expected {format_count(written.itemsize, 'byte')}",
             )
             if written.itemsize
             else Refusal(np.flatnonzero(invalid_mask[kept_rows]), "invalid_utf8", "Expected UTF-8"),

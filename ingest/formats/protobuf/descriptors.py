@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from windrow.ingest.errors import SpecError, UnreachableError, how_to_install, needing
+from windrow.ingest.errors import SpecError, UnreachableError, how_to_install, require_extra
 
 LIMIT_SECONDS = 60
 """Most seconds that the compiler may take."""
@@ -138,7 +138,7 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], origin: str) ->
         try:
             return by_protoc(Path(folder), _MAIN, origin, described)
         except SpecError as error:
-            raise SpecError(error.what.replace(f"{folder}/", ""), "spec", _DO) from None
+            raise SpecError(error.message.replace(f"{folder}/", ""), "spec", _DO) from None
 
 
 def described_by(text: str, name: str = "") -> Any:
@@ -280,7 +280,7 @@ def message_type(octets: bytes, name: str, origin: str) -> Any:
     Raises:
         SpecError: the bytes are no descriptor set, miss a file, or have no such type.
     """
-    with needing("protobuf", "Protobuf can't be decoded"):
+    with require_extra("protobuf", "Protobuf can't be decoded"):
         from google.protobuf.message import DecodeError
     try:
         return _pool(octets).FindMessageTypeByName(name)

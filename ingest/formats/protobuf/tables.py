@@ -292,12 +292,12 @@ class _TableWriter:
         """
         while self._empty:
             table, kind, node = self._empty.pop()
-            self._fill(table, kind, self._opened(node))
+            self._fill(table, kind, self._open_type(node))
             if node is not None and node.kind == MAP:
                 self.numbers[table + KEYED] = node.children[0].number
 
     @staticmethod
-    def _opened(node: Node | None) -> _Type:
+    def _open_type(node: Node | None) -> _Type:
         if node is None:
             return _Type({}, unwrapped=False)
         if node.kind == MAP:

@@ -42,7 +42,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.java import install, java_command, java_problem
+from windrow.ingest.java import install_advice, java_command, java_problem
 from windrow.ingest.waiting import waiting_for
 
 KAFKA = "4.3.0"
@@ -85,7 +85,7 @@ def _fetch(cache: Path) -> Path:
         raise UnreachableError(
             "Maven is needed to fetch Kafka's jars, and there is no mvn on the path",
             "setup",
-            f"Either {install('maven')}, or name a folder with Kafka's jars in WINDROW_KAFKA_JARS.",
+            f"Either {install_advice('maven')}, or name a folder with Kafka's jars in WINDROW_KAFKA_JARS.",
         )
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kafka-", dir=cache.parent) as work:
@@ -146,7 +146,7 @@ def note(file: Path, pid: int) -> psutil.Process:
     return process
 
 
-def noted(file: Path) -> psutil.Process | None:
+def find_noted(file: Path) -> psutil.Process | None:
     """The process that was noted in a file, if it still runs."""
     try:
         record = msgspec.json.decode(file.read_bytes(), type=_Noted)
@@ -494,7 +494,7 @@ class EmbeddedBroker:
 
     def process(self) -> psutil.Process | None:
         """The broker's process, if it runs."""
-        return noted(self._folder / "broker.pid")
+        return find_noted(self._folder / "broker.pid")
 
     # ----------------------------------------------------------------------------------------------
 

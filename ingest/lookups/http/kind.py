@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.errors import needing
+from windrow.ingest.errors import require_extra
 from windrow.ingest.lookups.http.request import PLACE, places
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.document import SettingPath
@@ -151,7 +151,7 @@ class HttpSection(SourceSection):
         return sorted({name for name, _ in _places(self.http, self.body)})
 
     def source(self, folder: Path) -> LookupSource:
-        with needing("http", "A service can't be asked"):
+        with require_extra("http", "A service can't be asked"):
             from windrow.ingest.lookups.http.source import HttpSource  # loads Arrow
         from windrow.ingest.schema.user_code import ModelReference
 

@@ -50,13 +50,13 @@ def places(body: object, *, in_list: bool = False) -> Iterator[tuple[str, bool]]
             yield from places(child, in_list=in_list or only)
 
 
-def filled(body: Any, keys: Sequence[Mapping[str, Any]]) -> Any:
+def fill_body(body: Any, keys: Sequence[Mapping[str, Any]]) -> Any:
     """Puts keys into a body: of a list of one item with a place it makes an item for each key."""
     if isinstance(body, dict):
-        return {name: filled(child, keys) for name, child in body.items()}
+        return {name: fill_body(child, keys) for name, child in body.items()}
     if isinstance(body, list):
         keys_to_fill = keys if len(body) == 1 and any(places(body)) else keys[:1]
-        return [filled(child, [key]) for key in keys_to_fill for child in body]
+        return [fill_body(child, [key]) for key in keys_to_fill for child in body]
     match = PLACE.fullmatch(body) if isinstance(body, str) else None
     return body if match is None else keys[0][match[1]]
 

@@ -21,7 +21,7 @@ from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.lookups.http.client import MOST_BYTES as MOST_OF_ONE
 from windrow.ingest.lookups.http.client import AgainError, Certificates, Client, context_of
-from windrow.ingest.lookups.http.request import UnaskableError, filled, target_of
+from windrow.ingest.lookups.http.request import UnaskableError, fill_body, target_of
 from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.message_part import Part
@@ -74,7 +74,7 @@ class HttpSource:
     def version(self) -> str:
         return ""
 
-    def held(self, _version: str, tasks: int) -> AbstractContextManager[str]:
+    def hold(self, _version: str, tasks: int) -> AbstractContextManager[str]:
         """Gives the number of tasks, which share the rate."""
         return nullcontext(str(tasks))
 
@@ -92,7 +92,9 @@ class HttpSource:
     def open(self, version: str, columns: pa.Schema) -> Ask:
         def ask(keys: pa.Table) -> Answers:
             cache_key = (self, version, tuple(columns.names))
-            with client_cache.borrowed(cache_key, partial(_Asker, self, version, columns)) as asker:
+            with client_cache.borrow_client(
+                cache_key, partial(_Asker, self, version, columns)
+            ) as asker:
                 return asker.answers(keys)
 
         return ask
@@ -170,7 +172,7 @@ class _Asker:
             target = target_of(self._source.target, keys[0])
         except UnaskableError as error:
             return str(error), 0
-        body = None if self._body is None else msgspec.json.encode(filled(self._body, keys))
+        body = None if self._body is None else msgspec.json.encode(fill_body(self._body, keys))
         return self._client.ask(target, body, self._parse)
 
     def _parse(self, status: int, body: bytes | None) -> list[bytes] | str:

@@ -41,7 +41,7 @@ from sqlalchemy.dialects.postgresql import DOMAIN
 from sqlalchemy.exc import DataError, DBAPIError, NoSuchTableError, SQLAlchemyError
 
 from windrow.ingest import client_cache
-from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, needing
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, require_extra
 from windrow.ingest.ports.lookup import Answers, Ask
 from windrow.ingest.schema.dtypes import ROW_NUMBER, TIMESTAMP
 from windrow.ingest.settings.libpq import TCP
@@ -76,7 +76,7 @@ class SqlSource:
         return ""
 
     @contextmanager
-    def held(self, _version: str, _tasks: int) -> Iterator[str]:
+    def hold(self, _version: str, _tasks: int) -> Iterator[str]:
         """Holds one state of a PostgreSQL database for all tasks: yields its snapshot's name.
 
         Tasks join it as PostgreSQL documents under "Snapshot Synchronization Functions". MySQL
@@ -103,7 +103,10 @@ class SqlSource:
     def open(self, version: str, columns: pa.Schema) -> Ask:
         def ask(keys: pa.Table) -> Answers:
             cache_key, open_client = (self, version), partial(self._client, version)
-            with client_cache.borrowed(cache_key, open_client) as client, self._explain_errors():
+            with (
+                client_cache.borrow_client(cache_key, open_client) as client,
+                self._explain_errors(),
+            ):
                 return client.answers(keys, columns)
 
         return ask
@@ -155,7 +158,7 @@ class SqlSource:
                 f"-c statement_timeout={self.timeout} -c idle_in_transaction_session_timeout=0"
             )
             connect_args["options"] = f"{url.query.get('options', '')} {timeouts}".strip()
-        with needing(extra, f"{self.identity} can't be asked"):
+        with require_extra(extra, f"{self.identity} can't be asked"):
             return create_engine(
                 url,
                 poolclass=NullPool,

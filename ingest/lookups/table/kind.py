@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from windrow.ingest.errors import needing
+from windrow.ingest.errors import require_extra
 from windrow.ingest.lookups.kind import SourceSection
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
-from windrow.ingest.settings.values import Default, ScalarOrSecret, Text, Values, place
+from windrow.ingest.settings.values import Default, ScalarOrSecret, Text, Values, check_location
 from windrow.ingest.sinks.iceberg.kind import IcebergSection
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class TableSection(SourceSection):
 
     repeats: ClassVar[bool] = True
 
-    table: Annotated[Text, AfterValidator(place)] = Field(
+    table: Annotated[Text, AfterValidator(check_location)] = Field(
         description=(
             "The folder of a Delta table, of a windrow table of files, or of Parquet files; a"
             " relative path begins at the file's folder. Of an Iceberg table `namespace.table`."
@@ -63,8 +63,10 @@ class TableSection(SourceSection):
 
     def _snapshots(self, folder: Path) -> Snapshots:
         if self.warehouse is not None or self.catalog is not None:
-            iceberg_table = IcebergSection.model_validate(_of_iceberg(dict(self))).at(folder)
-            with needing("iceberg", "Iceberg tables can't be read"):
+            iceberg_table = IcebergSection.model_validate(_of_iceberg(dict(self))).to_catalog_table(
+                folder
+            )
+            with require_extra("iceberg", "Iceberg tables can't be read"):
                 from windrow.ingest.sinks.iceberg.snapshots import IcebergSnapshots
 
             return IcebergSnapshots(iceberg_table)

@@ -99,7 +99,7 @@ class ParquetFiles:
         folder, table = Place(self.uri), None
         if FILES_LOG.partition("/")[0] in folder.folders(""):
             table, committed = list_table(self.uri)
-            files = [file for file in folder.seen(committed).values() if file is not None]
+            files = [file for file in folder.stat_files(committed).values() if file is not None]
         else:
             files = [file for file in folder.walk("") if not _is_hidden(file.path)]
         files = [file for file in files if file.path.endswith(".parquet")]

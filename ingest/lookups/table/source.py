@@ -54,7 +54,7 @@ class TableSource:
     def version(self) -> str:
         return self.snapshots.newest()
 
-    def held(self, version: str, _tasks: int) -> AbstractContextManager[str]:
+    def hold(self, version: str, _tasks: int) -> AbstractContextManager[str]:
         return nullcontext(version)
 
     def schema(self) -> pa.Schema:
@@ -62,7 +62,7 @@ class TableSource:
 
     def open(self, version: str, columns: pa.Schema) -> Ask:
         table: Callable[[pa.Schema], _Hashed] = cache(
-            lambda keys: self.loaded(version, columns, _hash_rows, keys)
+            lambda keys: self.load(version, columns, _hash_rows, keys)
         )
 
         def ask(keys: pa.Table) -> Answers:
@@ -70,14 +70,14 @@ class TableSource:
 
         return ask
 
-    def loaded(
-        self, version: str, columns: pa.Schema, make: Callable[..., Any], of: Hashable
+    def load(
+        self, version: str, columns: pa.Schema, build: Callable[..., Any], recipe: Hashable
     ) -> Any:
-        cache_key = (make, of, self.identity, columns)
-        cached = client_cache.taken(cache_key)
+        cache_key = (build, recipe, self.identity, columns)
+        cached = client_cache.take_client(cache_key)
         if not isinstance(cached, _Loaded) or cached.version != version:
             cached = None  # one at a time
-            cached = _Loaded(version, make(self._read(version, columns), columns, of))
+            cached = _Loaded(version, build(self._read(version, columns), columns, recipe))
         client_cache.keep(cache_key, cached)
         return cached.search_index
 

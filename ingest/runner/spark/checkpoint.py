@@ -34,13 +34,13 @@ from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.engine import DataFrameWork, Reads
 from windrow.ingest.ports.reader import Take, batch_iterator
 from windrow.ingest.runner.outcome import outcome_of, result_of
-from windrow.ingest.runner.spark.cluster import sent
+from windrow.ingest.runner.spark.cluster import job_for_workers
 from windrow.ingest.runner.spark.connect import another_session, end_session
 from windrow.ingest.runner.spark.java import variable_set
 from windrow.ingest.runner.spark.jobs import (
     DO_AGAIN,
-    collected,
-    dumped,
+    collect_rows,
+    dump_task,
     is_connected,
     shares,
     spark_errors_as,
@@ -94,7 +94,7 @@ The variable is the whole process's, and two threads' sessions may need it diffe
 _OTHER_TRY = "windrow: what was counted is of another try at this split"
 """The text of Spark's error for rows of another try than the counted one."""
 
-LOST = re.compile(rf"{LOST_OR_RAISED}{re.escape(_OTHER_TRY)}")
+LOST_ROWS = re.compile(rf"{LOST_OR_RAISED}{re.escape(_OTHER_TRY)}")
 """Matches errors of Spark if it has lost rows, or has them not of the counted try.
 
 Plans, which errors quote, too, have the text without the prefix.
@@ -148,10 +148,10 @@ def rows_kept(
     columns = [*_OWN_COLUMNS, *(pa.field(f.name, f.type) for f in work.columns)]
     _refuse_alike([f.name for f in columns])
     schema = spark_columns(pa.schema(columns))
-    job = ReadJob(dumped(work.read), tuple(splits), shares(splits, tasks), _as_arrow(schema))
+    job = ReadJob(dump_task(work.read), tuple(splits), shares(splits, tasks), _as_arrow(schema))
     with spark_errors_as("stage", "Spark could not finish the tasks", DO_AGAIN):
         reading = session.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(
-            sent(session, job), schema
+            job_for_workers(session, job), schema
         )
 
         def keep() -> DataFrame:
@@ -231,7 +231,7 @@ def split_results(read: DataFrame, splits: int) -> tuple[list[Staged], list[int]
         WindrowError: the error of the first split that has one, in their order.
     """
     with row_loss_as_error():
-        rows = collected(
+        rows = collect_rows(
             read.where("windrow_outcome is not null").select(*(f.name for f in _OWN_COLUMNS))
         )
     outcome_by_split = {row[0]: (row[1], row[2]) for row in rows}
@@ -281,7 +281,7 @@ def refuse_lost_rows(failed: BaseException) -> None:
     Raises:
         UnreachableError: it did.
     """
-    if LOST.search(str(failed)):
+    if LOST_ROWS.search(str(failed)):
         raise UnreachableError(
             "Spark lost what was read of the window, with an executor that ended, or has two tries"
             " at a split",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.ingest.runner.spark.jobs import (
     SparkJob,
     context_of,
-    dumped,
+    dump_task,
     session_of,
     spark_errors_as,
 )
@@ -165,7 +165,7 @@ def code_to_send() -> Code | None:
     return None if all(map(is_local, masters)) else own_code()
 
 
-def sent(spark: SparkContext | SparkSession, job: SparkJob) -> Any:
+def job_for_workers(spark: SparkContext | SparkSession, job: SparkJob) -> Any:
     """Returns what workers get for a job.
 
     It is the job itself, or on a cluster the job with windrow's code, which they lack.
@@ -176,4 +176,4 @@ def sent(spark: SparkContext | SparkSession, job: SparkJob) -> Any:
         return job
     from windrow.ingest.runner.spark.worker_bootstrap import WorkerBootstrap  # as above
 
-    return WorkerBootstrap(dumped(job), job.shares, job.schema, own_code())
+    return WorkerBootstrap(dump_task(job), job.shares, job.schema, own_code())

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windrow.ingest.errors import SpecError, UnreachableError, needing
+from windrow.ingest.errors import SpecError, UnreachableError, require_extra
 from windrow.ingest.runner.spark.cluster import own_code
 from windrow.ingest.runner.spark.local import is_local
 from windrow.ingest.runner.spark.pyspark_internals import (
@@ -119,7 +119,7 @@ class ConnectedSpark:
     def _new_session(self) -> Any:
         """Makes a session of this client's own. Sends nothing yet."""
         # gRPC is loaded only where it is used
-        with needing("connect", "No Spark Connect server can be asked"):
+        with require_extra("connect", "No Spark Connect server can be asked"):
             from pyspark.sql.connect.client import DefaultChannelBuilder
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession

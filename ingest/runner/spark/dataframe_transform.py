@@ -31,7 +31,7 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
     WindrowError,
-    mistakes,
+    foreign_exceptions,
 )
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staged
@@ -47,12 +47,12 @@ from windrow.ingest.runner.spark.checkpoint import (
     spark_columns,
     split_results,
 )
-from windrow.ingest.runner.spark.cluster import sent
+from windrow.ingest.runner.spark.cluster import job_for_workers
 from windrow.ingest.runner.spark.jobs import (
     DO_AGAIN,
     RESULT,
-    collected,
-    dumped,
+    collect_rows,
+    dump_task,
     error_name,
     is_gone,
 )
@@ -81,7 +81,7 @@ def transform_rows(
 
     `tasks`: the most tasks that stage.
     """
-    expected_schema = spark_columns(work.wanted)
+    expected_schema = spark_columns(work.output_schema)
     with (
         session_of_its_own(spark) as session,
         rows_kept(session, work, splits, tasks) as read,
@@ -131,7 +131,7 @@ def _call_function(reference: FunctionReference, rows: DataFrame) -> DataFrame:
             result.schema  # a server checks the plan only when asked for this  # noqa: B018
     except WindrowError:
         raise
-    except mistakes() as failed:  # it is the user's code; its text may quote a value
+    except foreign_exceptions() as failed:  # it is the user's code; its text may quote a value
         refuse_lost_rows(failed)
         if is_gone(failed):
             raise UnreachableError(
@@ -199,7 +199,9 @@ def _struct(result: DataFrame, work: DataFrameWork) -> DataFrame:
     from pyspark.sql import functions as f  # as above
 
     deleted = [f.lit(False).alias(DELETED)] if work.keyed else []
-    return result.select(f.struct(*(_column(c.name) for c in work.wanted), *deleted).alias("row"))
+    return result.select(
+        f.struct(*(_column(c.name) for c in work.output_schema), *deleted).alias("row")
+    )
 
 
 def _with_deletes(rows: DataFrame, counted: DataFrame, work: DataFrameWork) -> DataFrame:
@@ -210,14 +212,14 @@ def _with_deletes(rows: DataFrame, counted: DataFrame, work: DataFrameWork) -> D
     from pyspark.sql import functions as f  # as above
 
     types = {c.name: c.type for c in work.columns}
-    of_table = spark_columns(work.wanted)
+    of_table = spark_columns(work.output_schema)
     columns = [
         (
             _column(c.name)
             if types.get(c.name) == c.type
             else f.lit(None).cast(of_table[c.name].dataType).alias(c.name)
         )
-        for c in work.wanted
+        for c in work.output_schema
     ]
     deletes = counted.where(DELETED).select(
         f.struct(*columns, f.lit(True).alias(DELETED)).alias("row")
@@ -296,13 +298,16 @@ def _stage_rows(
     """
     deleted = [pa.field(DELETED, pa.bool_())] if work.keyed else []
     job = StageJob(
-        dumped(work.stage), tuple(read), pa.schema([*work.wanted, *deleted]), work.position
+        dump_task(work.stage),
+        tuple(read),
+        pa.schema([*work.output_schema, *deleted]),
+        work.position,
     )
     with row_loss_as_error(), _udf_errors_of(work.function):
         outcomes = sorted(
             (row[0], row[1])
-            for row in collected(
-                in_order.mapInArrow(sent(session, job), "index long, outcome string")
+            for row in collect_rows(
+                in_order.mapInArrow(job_for_workers(session, job), "index long, outcome string")
             )
         )
     result_by_split = {index: result_of(outcome) for index, outcome in outcomes}

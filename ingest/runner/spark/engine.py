@@ -27,13 +27,13 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staged
 from windrow.ingest.ports.engine import DataFrameWork
 from windrow.ingest.runner.outcome import outcome_of, result_of
-from windrow.ingest.runner.spark.cluster import sent
+from windrow.ingest.runner.spark.cluster import job_for_workers
 from windrow.ingest.runner.spark.jobs import (
     DO_AGAIN,
     DO_DOCTOR,
     RESULT,
     context_of,
-    dumped,
+    dump_task,
     session_of,
     shares,
     spark_errors_as,
@@ -99,7 +99,7 @@ class SparkEngine:
         return iter(transform_rows(session, work, splits, tasks))
 
     def _collect(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
-        packed = dumped(task)
+        packed = dump_task(task)
         with spark_errors_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._spark()
             job = Job(packed, tuple(splits), shares(splits, _PER_CORE * parallelism(spark)))
@@ -112,7 +112,7 @@ def _outcomes(spark: SparkContext | SparkSession, job: Job) -> Callable[[], list
     """Returns the action that runs a job: a pair of index and outcome for each split."""
     from pyspark import SparkContext  # Spark is loaded only where it is used
 
-    count, does = len(job.shares), sent(spark, job)
+    count, does = len(job.shares), job_for_workers(spark, job)
     if isinstance(spark, SparkContext):
         from windrow.ingest.runner.spark.worker_bootstrap import on_numbers  # as above
 

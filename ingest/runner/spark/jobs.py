@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from windrow.ingest.errors import Stage, UnreachableError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.runner.pickling import pickled
-from windrow.ingest.runner.spark.pyspark_internals import GONE, OTHER_PYTHON
+from windrow.ingest.runner.pickling import pickle_task
+from windrow.ingest.runner.spark.pyspark_internals import OTHER_PYTHON, SPARK_GONE
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -127,12 +127,12 @@ def is_gone(failed: BaseException) -> bool:
 
     by_spark = (
         isinstance(failed, PySparkException)
-        and GONE.search(f"{type(failed).__name__}: {failed}") is not None
+        and SPARK_GONE.search(f"{type(failed).__name__}: {failed}") is not None
     )
     return by_spark or isinstance(failed, (Py4JNetworkError, ConnectionError))
 
 
-def dumped(task: object) -> bytes:
+def dump_task(task: object) -> bytes:
     """Pickles a task as Spark does, functions without a module of their own included.
 
     Raises:
@@ -140,7 +140,7 @@ def dumped(task: object) -> bytes:
     """
     from pyspark import cloudpickle  # as above
 
-    return pickled(task, cloudpickle.dumps)
+    return pickle_task(task, cloudpickle.dumps)
 
 
 def error_name(failed: BaseException) -> str:
@@ -179,7 +179,7 @@ def session_of(spark: SparkContext | SparkSession) -> SparkSession:
     return SparkSession(spark)  # a builder asks the environment, which may name a server
 
 
-def collected(frame: DataFrame) -> list[Row]:
+def collect_rows(frame: DataFrame) -> list[Row]:
     """Returns the frame's rows; see `waited_for`."""
     return waited_for(frame.sparkSession, frame.collect)
 

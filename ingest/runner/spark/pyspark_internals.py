@@ -165,7 +165,7 @@ def range_splits(session: SparkSession) -> int:
     return int(parts[1]) if parts else 1
 
 
-GONE = re.compile(
+SPARK_GONE = re.compile(
     r"^SparkConnectGrpcException:|INVALID_HANDLE|ExecutorLostFailure|SparkContext was shut down"
 )
 """Matches errors of a Spark that ends, has ended or was restarted.

@@ -71,7 +71,7 @@ class Code:
             )
         if not same:
             try:
-                folder = unpacked(self.files, self.digest)
+                folder = unpack_code(self.files, self.digest)
             except OSError as failed:
                 places = "neither in its user's cache nor in its temporary folder"
                 return (
@@ -206,7 +206,7 @@ def differences(versions: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} is {own_version}, the driver's is {driver_version}"
 
 
-def unpacked(code: bytes, digest: str) -> Path:
+def unpack_code(code: bytes, digest: str) -> Path:
     """Returns the folder with windrow's code.
 
     This user's workers on this machine share it, in the user's cache; if that can't be

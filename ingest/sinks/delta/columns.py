@@ -62,7 +62,7 @@ _NESTED = (pa.types.is_struct, pa.types.is_map, pa.types.is_list)
 
 def evolution_of(table: Schema, incoming: pa.Schema, evolve: Evolve) -> Evolution:
     """Change of the table's columns by which files with the wanted columns fit it."""
-    return Evolution.planned(
+    return Evolution.compare(
         pa.schema(table), pa.schema(Schema.from_arrow(incoming)), evolve, _shape
     )
 

@@ -1,6 +1,6 @@
 """Creates a table once, and says how its columns change at a commit.
 
-The first commit of rows with a new column adds the column (`evolved`), on the snapshot that this
+The first commit of rows with a new column adds the column (`evolve_columns`), on the snapshot that this
 commit has looked at. So a run that never commits leaves the table as it was, and of two runs that
 add the same column the second one finds it in the table.
 """
@@ -26,7 +26,9 @@ from windrow.ingest.sinks.kit import (
 )
 
 
-def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evolve) -> Evolution:
+def evolve_columns(
+    uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evolve
+) -> Evolution:
     """Change of the table's columns by which staged files fit it at the commit.
 
     The table may have changed since they were staged. A table that has got more columns accepts
@@ -67,15 +69,15 @@ def ensure(
     def make_missing() -> None:
         table = tables.load(uri)
         while (change := _missing(uri, table, columns, owner, shape)) is not None:
-            failed = tables.failed(change, local=folder.is_local)
+            failed = tables.try_change(change, local=folder.is_local)
             if failed is not None:
                 refuse_unwritable(uri)
                 raise UnreachableError(
-                    f"the table {uri} can't be set up: {failed.why}",
+                    f"the table {uri} can't be set up: {failed.reason}",
                     "setup",
                     "Check the table's storage and rights, then run again.",
                 )
-            tables.synced(folder, 0 if table is None else table.version() + 1)
+            tables.sync_version(folder, 0 if table is None else table.version() + 1)
             table = tables.load(uri)
 
     retry(make_missing, lambda error: isinstance(error, UnreachableError), waits)

@@ -72,14 +72,14 @@ class DeltaSection(SinkSection):
         """True unless versions decide, since a change between two versions may come later."""
         return self.primary_key is not None and self.version is None
 
-    def place(self, folder: Path) -> str:
+    def location(self, folder: Path) -> str:
         """The table's absolute path, or the URL as it was given."""
         return absolute(self.path, folder)
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         from windrow.ingest.sinks.delta.store import DeltaSink, DeltaStore
 
-        store = DeltaStore(self.place(folder), metadata, self.key, self.evolve)
+        store = DeltaStore(self.location(folder), metadata, self.key, self.evolve)
         return DeltaSink(store, rows)
 
     def dead_letters(self, folder: Path) -> DeadLetters:
@@ -87,4 +87,4 @@ class DeltaSection(SinkSection):
         from windrow.ingest.sinks.delta.store import DeltaStore
         from windrow.ingest.sinks.kit import DeadLetterTable, Place
 
-        return DeadLetterTable(DeltaStore(Place.normalized(self.place(folder)).dead.uri))
+        return DeadLetterTable(DeltaStore(Place.normalized(self.location(folder)).dead.uri))

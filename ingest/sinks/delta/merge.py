@@ -42,7 +42,12 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from windrow.ingest.model.receipt import Merged, Receipt
-from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing, part_path
+from windrow.ingest.sinks.delta.stage import (
+    StagedFile,
+    begin_file,
+    explain_storage_errors,
+    part_path,
+)
 from windrow.ingest.sinks.delta.table import (
     Action,
     DataFile,
@@ -50,7 +55,7 @@ from windrow.ingest.sinks.delta.table import (
     data_files,
     remove_action,
 )
-from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
+from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, find_tombstones
 from windrow.ingest.sinks.kit import (
     BUCKET,
     DELETED,
@@ -134,7 +139,7 @@ def merge(
     touched = merging.touched | (
         by_bucket.keys() if merging.replaces or layout.rewrites == "table" else set()
     )
-    with explained_files():
+    with explain_storage_errors():
         for bucket in sorted(touched):
             merging.merge(bucket, by_bucket.get(bucket, []))
         return merging.close(), merging.actions
@@ -155,7 +160,7 @@ class Merging:
     ) -> None:
         self.actions: list[Action] = []
         self._folder, self._table, self._layout, self._receipt = folder, table, layout, receipt
-        self._later = [TombstonesOf(folder, r) for r in later if tombstones_named(r) is not None]
+        self._later = [TombstonesOf(folder, r) for r in later if find_tombstones(r) is not None]
         self._keeping = pa.array(
             [r.window.key for r in (*later, *([older] if older else [])) if r.kept_keys],
             pa.string(),
@@ -197,7 +202,7 @@ class Merging:
             RefusedError: the right value of some keys is unknown.
         """
         refuse_unmergeable(self._key, self._missing_keys, self._lost_values)
-        return self._counts.after(self._older, self._tombstones.close())
+        return self._counts.to_merged(self._older, self._tombstones.close())
 
     def _changes(self, bucket: int) -> tuple[pa.Table, _KeptColumns]:
         """The last change of each key, and the columns that it takes from an older row."""
@@ -269,7 +274,7 @@ class Merging:
             unavailable = (
                 _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0)) & ~too_late
             )
-            self._counts.kept += int(np.count_nonzero(unavailable & ~unknown))
+            self._counts.kept_count += int(np.count_nonzero(unavailable & ~unknown))
             self._counts.unknown += int(np.count_nonzero(unavailable & unknown))
         return changes
 
@@ -475,7 +480,7 @@ class Merging:
             if len(untouched_files) < FEW and self._layout.rewrites == "few"
             else {file.path for file in untouched_files}
         )
-        out = growing(
+        out = begin_file(
             self._folder,
             part_path(BUCKET, str(bucket), self._receipt.attempt),
             self._layout.in_file,

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyarrow.dataset import ParquetFragmentScanOptions
 
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
-from windrow.ingest.sinks.delta.table import listed, load, reason, refuse_unreadable_rows
+from windrow.ingest.sinks.delta.table import list_added_files, load, reason, refuse_unreadable_rows
 from windrow.ingest.sinks.kit import Place
 
 _STREAMED: dict[str, Any] = {
@@ -36,11 +36,11 @@ class DeltaSnapshots:
     was written to since has another version of the same number.
     """
 
-    place: str
+    location: str
 
     @property
     def identity(self) -> str:
-        return f"delta:{self.place}"
+        return f"delta:{self.location}"
 
     def newest(self) -> str:
         return _name(self._readable())
@@ -53,32 +53,32 @@ class DeltaSnapshots:
         missing_columns = [name for name in columns if name not in pa.schema(table.schema()).names]
         if missing_columns:
             raise RefusedError(
-                f"version {version} of the Delta table {self.place} has no column"
+                f"version {version} of the Delta table {self.location} has no column"
                 f" {missing_columns[0]}",
                 "setup",
                 "The table got it later, or it has another name.",
             )
         try:
-            refuse_unreadable_rows(self.place, table)
+            refuse_unreadable_rows(self.location, table)
         except UnreachableError as error:  # this version stays so, whatever the next ones are
-            raise RefusedError(error.what, "setup", error.do) from None
+            raise RefusedError(error.message, "setup", error.advice) from None
         try:
-            with Place(self.place).waiting():
+            with Place(self.location).waiting():
                 yield from table.to_pyarrow_dataset().to_batches(columns, **_STREAMED)
         except FileNotFoundError as error:
             raise self._missing_version_error(version) from error
         except Exception as error:
             raise UnreachableError(
-                f"the table {self.place} can't be read: {reason(error)}",
+                f"the table {self.location} can't be read: {reason(error)}",
                 "setup",
-                Place(self.place).advice(reason(error)),
+                Place(self.location).advice(reason(error)),
             ) from error
 
     def _table(self) -> DeltaTable:
-        table = load(self.place)
+        table = load(self.location)
         if table is None:
             raise SpecError(
-                f"there is no Delta table at {self.place}",
+                f"there is no Delta table at {self.location}",
                 "setup",
                 "Name the folder that has its _delta_log.",
             )
@@ -86,7 +86,7 @@ class DeltaSnapshots:
 
     def _readable(self) -> DeltaTable:
         table = self._table()
-        refuse_unreadable_rows(self.place, table)
+        refuse_unreadable_rows(self.location, table)
         return table
 
     def _load_version(self, version: str) -> DeltaTable:
@@ -100,8 +100,8 @@ class DeltaSnapshots:
         if table.version() == int(number) and _name(table) == version:
             return table
         try:
-            with Place(self.place).waiting():
-                table = DeltaTable(self.place, version=int(number))
+            with Place(self.location).waiting():
+                table = DeltaTable(self.location, version=int(number))
         except Exception as error:
             raise self._missing_version_error(version) from error
         if _name(table) != version:
@@ -111,7 +111,7 @@ class DeltaSnapshots:
     def _missing_version_error(self, version: str) -> RefusedError:
         number, _, table_id = version.partition("/")[0].partition("@")
         return RefusedError(
-            f"version {number} of the Delta table {self.place} (id {table_id}) can't be read any"
+            f"version {number} of the Delta table {self.location} (id {table_id}) can't be read any"
             " more",
             "setup",
             "It was vacuumed, its log was cleaned up, or the table was made anew or came back from"
@@ -120,6 +120,6 @@ class DeltaSnapshots:
 
 
 def _name(table: DeltaTable) -> str:
-    names = "\n".join(sorted(listed(table)["path"].to_pylist()))
+    names = "\n".join(sorted(list_added_files(table)["path"].to_pylist()))
     files = hashlib.sha256(names.encode()).hexdigest()[:12]
     return f"{table.version()}@{table.metadata().id}/{files}"

@@ -80,7 +80,7 @@ class DeltaWriter(ParquetRowWriter):
 
 
 @contextmanager
-def explained_files() -> Iterator[None]:
+def explain_storage_errors() -> Iterator[None]:
     """Translates the system's errors while a commit reads and writes files of the table.
 
     Raises:
@@ -97,7 +97,7 @@ def explained_files() -> Iterator[None]:
         ) from error
 
 
-def growing(
+def begin_file(
     folder: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
 ) -> GrowingFile[StagedFile]:
     """Begins a new file of a table."""
@@ -125,17 +125,17 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
         attempt, cut = self.layout.attempt, None
         path = part_path(self.layout.metadata["window"], self.window_key, attempt)
         if self.primary_key is not None:  # changes, of which a commit makes files of the table
-            cut = partial(by_bucket, self.primary_key)
+            cut = partial(split_by_bucket, self.primary_key)
             path = staged_path(window_folder(self.window_key), attempt)
         return FileStager(
             self.uri,
             self.layout,
             split,
-            growing(Place(self.uri), path, self.layout.schema, self.layout.metadata, cut),
+            begin_file(Place(self.uri), path, self.layout.schema, self.layout.metadata, cut),
         )
 
 
-def by_bucket(primary_key: PrimaryKey, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+def split_by_bucket(primary_key: PrimaryKey, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """Splits rows by bucket; the rows of a bucket keep their order."""
     batches = rows.combine_chunks().to_batches()
     if not batches:
@@ -180,7 +180,7 @@ class WideFiles:
         """All files that were written."""
         return [file for file in self._written.values() if file is not None]
 
-    def of(self, path: str, part: str, columns: pa.Schema) -> list[StagedFile]:
+    def rewrite(self, path: str, part: str, columns: pa.Schema) -> list[StagedFile]:
         """Rewrites a file of a window with exactly these columns; returns none without rows.
 
         Raises:
@@ -191,12 +191,12 @@ class WideFiles:
             self._columns = columns
             self._written.clear()
         if path not in self._written:
-            with explained_files():
+            with explain_storage_errors():
                 self._written[path] = self._write(path, part)
         return list(filter(None, [self._written[path]]))
 
     def _write(self, path: str, part: str) -> StagedFile | None:
-        out = growing(
+        out = begin_file(
             self._folder,
             part_path(self._metadata["window"], part, self._receipt.attempt),
             self._columns,

@@ -84,12 +84,12 @@ class DeltaStore:
         evolve: Evolve = "add_columns",
     ) -> None:
         self.files = Place.normalized(uri)
-        self.place = self.files.uri
-        self.identity = f"{_KIND}{self.place}"
+        self.location = self.files.uri
+        self.identity = f"{_KIND}{self.location}"
         self.metadata, self.primary_key, self.evolve = metadata, primary_key, evolve
         self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
-        self.staged = StagedFiles(self.place, (DATA_FOLDER,), StagedFile, self.files)
-        self.pages = PageFiles(self.place)
+        self.staged = StagedFiles(self.location, (DATA_FOLDER,), StagedFile, self.files)
+        self.pages = PageFiles(self.location)
         self._last_look: tuple[DeltaState, Sequence[object]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
 
@@ -114,7 +114,7 @@ class DeltaStore:
         return self.files.is_same_table(Place(identity.removeprefix(_KIND)))
 
     def places(self) -> Sequence[str]:
-        return [self.place]
+        return [self.location]
 
     def check_columns(self, rows: pa.Schema) -> None:
         check_rows(rows, self.metadata)
@@ -126,10 +126,10 @@ class DeltaStore:
         return table_schema(rows, self.metadata).append(bucket)
 
     def check_write(self) -> None:
-        refuse_unwritable(self.place)
+        refuse_unwritable(self.location)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        create.ensure(self.files, self.place, columns, owner, self.shape, self.waits)
+        create.ensure(self.files, self.location, columns, owner, self.shape, self.waits)
 
     @contextmanager
     def reading(self) -> Iterator[DeltaState | None]:
@@ -147,11 +147,11 @@ class DeltaStore:
         """The newest state, always loaded: the log behind a kept one may be cleaned up."""
         state = self._load()
         if state is not None:
-            refuse_unfinished(self.place, self.files, state.version)
+            refuse_unfinished(self.location, self.files, state.version)
         yield state
 
     def stager(self, layout: Layout, window: Window) -> DeltaStagerFactory:
-        return DeltaStagerFactory(self.place, layout, window.key, self.primary_key)
+        return DeltaStagerFactory(self.location, layout, window.key, self.primary_key)
 
     def wide_files(self, receipt: Receipt) -> WideFiles:
         """The rewritten files of a commit; the next try uses those of one that failed."""
@@ -160,7 +160,7 @@ class DeltaStore:
         return self._wide[1]
 
     def _load(self) -> DeltaState | None:
-        table = tables.load(self.place)
+        table = tables.load(self.location)
         if table is not None:
             return DeltaState(self, table)
         folder_names = self.files.folders("_windrow")
@@ -168,7 +168,7 @@ class DeltaStore:
             raise self.files.other_kind_error()
         if folder_names:
             # 1. this look finds no table  2. another run makes it  3. this one sees its folders
-            new_table = tables.load(self.place)
+            new_table = tables.load(self.location)
             if new_table is not None:
                 return DeltaState(self, new_table)
             files = f"{DATA_FOLDER} and _windrow"
@@ -182,7 +182,7 @@ class DeltaStore:
         checkpoint first.
         """
         names = entry_name(version), entry_name(version + 1), tables.NEWEST_CHECKPOINT
-        return list(self.files.seen(names).values())
+        return list(self.files.stat_files(names).values())
 
 
 class DeltaState(PagedState):
@@ -195,15 +195,15 @@ class DeltaState(PagedState):
 
     @cached_property
     def owner(self) -> TableOwner:
-        return tables.owner_of(self._store.place, self._table, self._store.shape)
+        return tables.owner_of(self._store.location, self._table, self._store.shape)
 
     def read_pages(self) -> Pages:
-        head = tables.newest_page(self._store.place, self._table)
+        head = tables.newest_page(self._store.location, self._table)
         return self._store.pages.read(self._store.files, head)
 
     @cached_property
     def _files(self) -> pa.Table:
-        return tables.listed(self._table)
+        return tables.list_added_files(self._table)
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
         """Keys of windows with rows; none in a table with a primary key.
@@ -226,8 +226,8 @@ class DeltaState(PagedState):
         evolution_by = partial(evolution_of, self._table.schema(), columns)
         evolution = evolution_by(store.evolve)
         rewrites = store.primary_key is not None or evolution.widens_table
-        refuse_unsupported(store.place, self._table, rewrites=rewrites)
-        changes = allowed_changes(store.place, store.evolve, evolution_by)
+        refuse_unsupported(store.location, self._table, rewrites=rewrites)
+        changes = allowed_changes(store.location, store.evolve, evolution_by)
         if store.primary_key is not None:
             self.refuse_append_only("windows of a table with a primary key")
         elif evolution.widens_table:
@@ -236,12 +236,12 @@ class DeltaState(PagedState):
 
     def refuse_append_only(self, act: str, parts: Collection[str] | None = None) -> None:
         """Refuses what removes files (`sinks.delta.table.refuse_append_only`)."""
-        tables.refuse_append_only(self._store.place, self._table, act, parts)
+        tables.refuse_append_only(self._store.location, self._table, act, parts)
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        tables.refuse_unreadable_rows(self._store.place, self._table)
+        tables.refuse_unreadable_rows(self._store.location, self._table)
         column, by_window = self._store.metadata["window"], self._store.primary_key is None
         column_names = None if names is None else list(names)
         for file in tables.data_files(self._table):
@@ -256,7 +256,7 @@ class DeltaState(PagedState):
                     yield batch.filter(pc.equal(batch[column].cast(pa.string()), window.key))
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
-        needed = tables.needed(self._table)
+        needed = tables.find_needed_paths(self._table)
         return {
             path: modified_millis for path, modified_millis in old.items() if path not in needed
         }
@@ -266,7 +266,7 @@ class DeltaState(PagedState):
     def rows(self) -> int:
         return self.size()[0]
 
-    def every(self) -> Iterator[pa.RecordBatch]:
+    def all_rows(self) -> Iterator[pa.RecordBatch]:
         return self.scan(None)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
@@ -289,20 +289,22 @@ class DeltaState(PagedState):
         if change.window is not None:
             keyed = store.primary_key is not None
             columns = change.columns if change.staged else None
-            evolution = create.evolved(store.place, self._table, columns, store.evolve)
-            refuse_unsupported(store.place, self._table, rewrites=keyed or evolution.widens_table)
+            evolution = create.evolve_columns(store.location, self._table, columns, store.evolve)
+            refuse_unsupported(
+                store.location, self._table, rewrites=keyed or evolution.widens_table
+            )
             if store.primary_key is None:
                 writing = self._append(change, change.window.key, evolution)
             elif receipt is not None:
                 receipt, writing = self._merge(
-                    receipt, self._store.staged.named(change.staged), evolution
+                    receipt, self._store.staged.decode_committables(change.staged), evolution
                 )
             removes_files = any(isinstance(action, RemoveAction) for action in writing.actions)
             self.refuse_append_only("this commit", None if removes_files else writing.parts)
         page = self.put_page(receipt, change.notes, self.version + 1)
         note = _note(receipt) if receipt is not None else ", ".join(change.notes)
 
-        reply = tables.failed(
+        reply = tables.try_change(
             lambda: tables.write(store.files, self._table, writing, page, note),
             local=store.files.is_local,
         )
@@ -315,7 +317,7 @@ class DeltaState(PagedState):
         """
         table, files, parts = (
             self._table,
-            self._store.staged.named(change.staged),
+            self._store.staged.decode_committables(change.staged),
             {key} if change.replaces else set[str](),
         )
         schema = schema_after(table.schema(), evolution) if evolution.changes else None
@@ -330,13 +332,13 @@ class DeltaState(PagedState):
         wide = self._store.wide_files(change.receipt)
         columns = in_files(evolution.columns, self._store.shape.column)
         if evolution.widens_rows:
-            files = [fit for file in files for fit in wide.of(file.path, key, columns)]
+            files = [fit for file in files for fit in wide.rewrite(file.path, key, columns)]
         actions = tables.add_actions(table, files, key)
         if evolution.widens_table:
-            tables.refuse_hidden_rows(self._store.place, table)
+            tables.refuse_hidden_rows(self._store.location, table)
             for file in tables.data_files(table):
                 if file.part not in parts:
-                    wider = wide.of(file.path, file.part, columns)
+                    wider = wide.rewrite(file.path, file.part, columns)
                     actions += tables.add_actions(table, wider, file.part)
         # Files of an earlier try may be so old that a sweep has removed them since.
         self._store.staged.refuse_gone(wide.files, self)
@@ -363,7 +365,7 @@ class DeltaState(PagedState):
 
         store, window_key = self._store, receipt.window.key
         assert store.primary_key is not None
-        tables.refuse_hidden_rows(store.place, self._table)
+        tables.refuse_hidden_rows(store.location, self._table)
         rewrites: Rewrites = (
             "table" if evolution.widens_table else "buckets" if evolution.changes else "few"
         )

@@ -297,12 +297,12 @@ def refuse_unreadable_rows(uri: str, table: DeltaTable) -> None:
         )
 
 
-def listed(table: DeltaTable) -> pa.Table:
+def list_added_files(table: DeltaTable) -> pa.Table:
     """Lists the table's files as its log describes them. `pyarrow.table` would load pandas."""
     return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
 
 
-def needed(table: DeltaTable) -> frozenset[str]:
+def find_needed_paths(table: DeltaTable) -> frozenset[str]:
     """Paths of this version's files, and of those that readers of older versions may need.
 
     Files that a commit has removed are left to Delta's own vacuum.
@@ -310,7 +310,7 @@ def needed(table: DeltaTable) -> frozenset[str]:
     removed = table.vacuum(
         retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False
     )
-    return frozenset(map(unquote, listed(table)["path"].to_pylist())) | frozenset(removed)
+    return frozenset(map(unquote, list_added_files(table)["path"].to_pylist())) | frozenset(removed)
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -323,13 +323,13 @@ class DataFile(msgspec.Struct, frozen=True):
 
 def data_files(table: DeltaTable) -> list[DataFile]:
     """All files of a table, by its log."""
-    files = listed(table)
+    files = list_added_files(table)
     about = files.select(["path", "size_bytes", part_of(table)]).to_pylist()
     return [DataFile(unquote(f["path"]), f["size_bytes"], str(f[part_of(table)])) for f in about]
 
 
 def part_of(table: DeltaTable) -> str:
-    """Name of the column of `listed` with the values of the partition column."""
+    """Name of the column of `list_added_files` with the values of the partition column."""
     return f"partition.{table.metadata().partition_columns[0]}"
 
 
@@ -439,19 +439,19 @@ def write(folder: Place, table: DeltaTable, writing: Writing, page: str, note: s
             commit_properties=properties,
             post_commithook_properties=hooks,
         )
-    synced(folder, version)
+    sync_version(folder, version)
 
 
-def synced(folder: Place, version: int) -> None:
+def sync_version(folder: Place, version: int) -> None:
     """Syncs a version and its checkpoint to the disk, as deltalake doesn't."""
     if folder.is_local:
         names = [entry_name(version), f"{LOG}/{version:020d}.checkpoint.parquet"]
-        for name, file in folder.seen(names).items():
+        for name, file in folder.stat_files(names).items():
             if file is not None:
                 folder.fsync(name)
 
 
-def failed(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered | None:
+def try_change(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered | None:
     """Makes a change of the table; None if it has certainly arrived.
 
     After any error the caller has to look at the table. deltalake 1.6.6 raises CommitFailedError

@@ -15,7 +15,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from windrow.ingest.errors import DamagedError, UnreachableError, counted
+from windrow.ingest.errors import DamagedError, UnreachableError, format_count
 from windrow.ingest.model.receipt import Receipt, Tombstones
 from windrow.ingest.sinks.kit import Place, staged_path
 
@@ -76,7 +76,7 @@ class TombstonesOf:
     """
 
     def __init__(self, folder: Place, receipt: Receipt) -> None:
-        named = tombstones_named(receipt)
+        named = find_tombstones(receipt)
         self._folder, self._path = folder, "" if named is None else named.path
         self._buckets: list[int] = []
         if named is None:
@@ -109,7 +109,7 @@ class TombstonesOf:
             return file.read_row_group(self._buckets.index(bucket), use_threads=False)
 
 
-def tombstones_named(receipt: Receipt) -> Tombstones | None:
+def find_tombstones(receipt: Receipt) -> Tombstones | None:
     """The receipt's entry of tombstones; None if it has none."""
     return None if receipt.merged is None else receipt.merged.tombstones
 
@@ -133,7 +133,7 @@ def _sha256(folder: Place, path: str) -> str:
 
 def _damaged_error(receipt: Receipt, named: Tombstones, state: str) -> DamagedError:
     return DamagedError(
-        f"the file {named.path}, which says which {counted(named.keys, 'key')} the committed window"
+        f"the file {named.path}, which says which {format_count(named.keys, 'key')} the committed window"
         f" {receipt.window.key} took out, is {state}",
         "commit",
         _LOST,

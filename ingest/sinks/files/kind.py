@@ -62,7 +62,7 @@ class FilesSection(SinkSection):
                 "snappy goes with format parquet: readers of texts don't know it",
             )
 
-    def place(self, folder: Path) -> str:
+    def location(self, folder: Path) -> str:
         """The folder's absolute path, or the URL as it was given."""
         return absolute(self.path, folder)
 
@@ -73,10 +73,10 @@ class FilesSection(SinkSection):
 
         compression = self.compression or ("zstd" if self.format == "parquet" else "gzip")
         written = FileFormat(self.format, compression)
-        return WindowTable(FilesStore(self.place(folder), written, metadata), rows)
+        return WindowTable(FilesStore(self.location(folder), written, metadata), rows)
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes a Delta table, `<folder>_dead`."""
         from windrow.ingest.sinks.kit import delta_dead_letters
 
-        return delta_dead_letters(self.place(folder))
+        return delta_dead_letters(self.location(folder))

@@ -22,7 +22,7 @@ def list_files(uri: str) -> list[str]:
         SpecError: there is no table of files at this place.
         DamagedError, UnreachableError: the log or the pages can't be read.
     """
-    return [f"{FilesStore(uri).place}/{path}" for path in list_table(uri)[1]]
+    return [f"{FilesStore(uri).location}/{path}" for path in list_table(uri)[1]]
 
 
 def list_table(uri: str) -> tuple[pa.Schema, list[str]]:
@@ -35,7 +35,7 @@ def list_table(uri: str) -> tuple[pa.Schema, list[str]]:
     with store.reading() as state:
         if state is None:
             raise SpecError(
-                f"there is no table of files at {store.place}", "setup", "Name its sink.path."
+                f"there is no table of files at {store.location}", "setup", "Name its sink.path."
             )
         return state.schema, [file.path for file in state.row_files()]
 

@@ -102,12 +102,12 @@ class FilesStore:
         metadata: Mapping[str, str] = DEFAULT,
     ) -> None:
         self.files = Place.normalized(uri)
-        self.place = self.files.uri
-        self.identity = f"{_KIND}{self.place}"
+        self.location = self.files.uri
+        self.identity = f"{_KIND}{self.location}"
         self.written, self.metadata = written, metadata
-        self.staged = StagedFiles(self.place, (DATA_FOLDER,), RowFile, self.files)
+        self.staged = StagedFiles(self.location, (DATA_FOLDER,), RowFile, self.files)
         self.puts = put_if_absent(self.files)
-        self.pages = PageFiles(self.place, FilesPage, _LOST_PAGE)
+        self.pages = PageFiles(self.location, FilesPage, _LOST_PAGE)
         self._last_entry: Entry | None = None
 
     @property
@@ -118,7 +118,7 @@ class FilesStore:
         return self.files.is_same_table(Place(identity.removeprefix(_KIND)))
 
     def places(self) -> Sequence[str]:
-        return [self.place]
+        return [self.location]
 
     def check_columns(self, rows: pa.Schema) -> None:
         check_rows(rows, self.metadata, self.written.format)
@@ -127,7 +127,7 @@ class FilesStore:
         return table_schema(rows, self.metadata)
 
     def check_write(self) -> None:
-        refuse_unwritable(self.place)
+        refuse_unwritable(self.location)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         entry = self.look() or self._begin_log(columns, owner)
@@ -161,7 +161,7 @@ class FilesStore:
     writing = reading
 
     def stager(self, layout: Layout, window: Window) -> FilesStagerFactory:
-        return FilesStagerFactory(self.place, layout, window.key, self.written)
+        return FilesStagerFactory(self.location, layout, window.key, self.written)
 
     # -------------------------------------------------------------------------- reading the log
 
@@ -195,7 +195,7 @@ class FilesStore:
                 number = int(name.removesuffix(".json"))
                 previous, content = self.content(number - 1), self.content(number)
                 if content is None or (number and previous is None):
-                    raise self.damaged(number if previous else number - 1, "it is gone")
+                    raise self.damaged_error(number if previous else number - 1, "it is gone")
                 return self._read(number, content, previous)
         return None
 
@@ -205,7 +205,7 @@ class FilesStore:
             form = msgspec.json.decode(content, type=AnyForm).windrow
             if form != FORM:
                 raise SpecError(
-                    f"the log of {self.place} is of another form than this windrow's:"
+                    f"the log of {self.location} is of another form than this windrow's:"
                     f" of {'an older one' if form < FORM else 'a later one'}",
                     "setup",
                     "Read and write it with the windrow that made it, or set sink.path to another"
@@ -213,9 +213,11 @@ class FilesStore:
                 )
             manifest = msgspec.json.decode(content, type=Manifest)
         except msgspec.DecodeError as error:
-            raise self.damaged(number, "it can't be read") from error
-        if previous is not None and manifest.after != fingerprint(previous):
-            raise self.damaged(number, "it was written behind another one than the one before it")
+            raise self.damaged_error(number, "it can't be read") from error
+        if previous is not None and manifest.previous_fingerprint != fingerprint(previous):
+            raise self.damaged_error(
+                number, "it was written behind another one than the one before it"
+            )
         return Entry(number, content, manifest)
 
     def content(self, number: int) -> bytes | None:
@@ -225,11 +227,11 @@ class FilesStore:
         except FileNotFoundError:
             return None
 
-    def damaged(self, number: int, reason: str) -> DamagedError:
+    def damaged_error(self, number: int, reason: str) -> DamagedError:
         """Makes the error of a manifest that can't be used."""
         path = path_of(number)
         return DamagedError(
-            f"manifest {number} of {self.place} ({path}) can't be used: {reason}",
+            f"manifest {number} of {self.location} ({path}) can't be used: {reason}",
             "commit",
             "Restore that file from a backup. Or, if the table itself was removed or restored from"
             " an older copy while a run was at work, remove what that run left behind the end of"
@@ -280,7 +282,7 @@ class FilesState(PagedState):
         table_format, spec_format = self._manifest.format, self._store.written.format
         if table_format != spec_format:
             raise SpecError(
-                f"the table {self._store.place} was begun with {table_format} files, not"
+                f"the table {self._store.location} was begun with {table_format} files, not"
                 f" {spec_format}",
                 "setup",
                 f"Set sink.format back to {table_format}, or begin a pipeline with another id and"
@@ -326,7 +328,7 @@ class FilesState(PagedState):
         content = encode(
             msgspec.structs.replace(
                 self._manifest,
-                after=fingerprint(self._entry.content),
+                previous_fingerprint=fingerprint(self._entry.content),
                 columns=columns,
                 page=self._put_page(change, number),
             )
@@ -340,13 +342,13 @@ class FilesState(PagedState):
             reason = error.strerror or str(error) or type(error).__name__
             if local and error.errno in _DENIED:
                 raise UnreachableError(
-                    f"nothing can be put below {self._store.place}: {reason}",
+                    f"nothing can be put below {self._store.location}: {reason}",
                     "commit",
                     self._store.files.advice(reason),
                 ) from error
             return Unanswered(reason, error.errno in _FULL and local)
         if self._store.content(self.version) != self._entry.content:
-            raise self._store.damaged(
+            raise self._store.damaged_error(
                 number, "the table was removed, restored or made anew while a commit was under way"
             )
         return Written(number)
@@ -354,9 +356,11 @@ class FilesState(PagedState):
     def _put_page(self, change: TableChange, number: int) -> str:
         key = "" if change.window is None else change.window.key
         stay = [] if change.replaces else self.row_files([key])
-        files = (*stay, *self._store.staged.named(change.staged))
+        files = (*stay, *self._store.staged.decode_committables(change.staged))
         return self.put_page(change.receipt, change.notes, number, files)
 
     def _evolution(self, columns: pa.Schema) -> Evolution:
         csv = self._store.written.format == "csv"
-        return Evolution.adding(self._manifest.schema, columns, self._store.place, by_position=csv)
+        return Evolution.compare_added(
+            self._manifest.schema, columns, self._store.location, by_position=csv
+        )

@@ -73,7 +73,7 @@ def is_secret(name: str, value: str) -> bool:
     return name in _SECRET or (name in _PLAIN and is_url(value) and secret_part(value) is not None)
 
 
-def revealed(properties: Iterable[tuple[str, Property]]) -> dict[str, str]:
+def reveal_secrets(properties: Iterable[tuple[str, Property]]) -> dict[str, str]:
     """Reads the values of references, in this process.
 
     Raises:
@@ -152,7 +152,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
         return cls(table, catalog, tuple(sorted(catalog_properties.items(), key=_name)))
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The table's name in errors and in plans; it never changes and has no secret."""
         written = {name: value for name, value in self.properties if isinstance(value, str)}
         if self.warehouse:
@@ -180,7 +180,7 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
     def is_same(self, location: str) -> bool:
         """Returns whether a place is this table's, also through a link to its folder."""
-        if location == self.place:
+        if location == self.location:
             return True
         folder, _, table = location.rpartition(":")
         return (

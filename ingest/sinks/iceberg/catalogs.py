@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.settings.paths import secret_part, without_secrets
 from windrow.ingest.settings.secrets import masked
-from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable, revealed
+from windrow.ingest.sinks.iceberg.catalog_table import DATABASE, CatalogTable, reveal_secrets
 from windrow.ingest.sinks.iceberg.pyiceberg_internals import DatabaseCatalog
 from windrow.ingest.sinks.kit import STORE_WAITS, retry
 
@@ -54,7 +54,7 @@ def catalog_is_missing(catalog_table: CatalogTable) -> bool:
     return bool(catalog_table.warehouse) and not Path(catalog_table.warehouse, DATABASE).exists()
 
 
-def opened(catalog_table: CatalogTable) -> Catalog:
+def open_catalog(catalog_table: CatalogTable) -> Catalog:
     """Opens the catalog, once a process: a connection doesn't survive a fork.
 
     Raises:
@@ -63,7 +63,7 @@ def opened(catalog_table: CatalogTable) -> Catalog:
         UnreachableError: the catalog doesn't answer.
     """
     return _open_catalog(
-        catalog_table.catalog, tuple(revealed(catalog_table.properties).items()), os.getpid()
+        catalog_table.catalog, tuple(reveal_secrets(catalog_table.properties).items()), os.getpid()
     )
 
 
@@ -71,19 +71,19 @@ def load(catalog_table: CatalogTable) -> Table | None:
     """Loads the table as it is now; None if it doesn't exist.
 
     Raises:
-        SpecError, UnreachableError: as `opened`; or the table can't be read.
+        SpecError, UnreachableError: as `open_catalog`; or the table can't be read.
     """
     if catalog_is_missing(catalog_table):
         return None
     try:
-        return opened(catalog_table).load_table(catalog_table.table)
+        return open_catalog(catalog_table).load_table(catalog_table.table)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except (SpecError, UnreachableError):
         raise
     except Exception as error:
         raise UnreachableError(
-            f"the table {catalog_table.place} can't be read: {reason(catalog_table, error)}",
+            f"the table {catalog_table.location} can't be read: {reason(catalog_table, error)}",
             "setup",
             "Check the catalog, the table's storage and the rights, then run again.",
         ) from error
@@ -93,7 +93,7 @@ def make_namespace(catalog_table: CatalogTable) -> None:
     """Creates the table's namespace unless it exists; calls may race."""
     if catalog_table.warehouse:
         Path(catalog_table.warehouse).mkdir(parents=True, exist_ok=True)
-    catalog = opened(catalog_table)
+    catalog = open_catalog(catalog_table)
     try:
         if not catalog.namespace_exists(catalog_table.namespace):
             catalog.create_namespace(catalog_table.namespace)
@@ -105,7 +105,7 @@ def make_namespace(catalog_table: CatalogTable) -> None:
 
 def reason(catalog_table: CatalogTable, error: BaseException) -> str:
     """First line of an error without secrets: drivers quote addresses and parameters."""
-    return _reason(error, revealed(catalog_table.properties))
+    return _reason(error, reveal_secrets(catalog_table.properties))
 
 
 def _reason(error: BaseException, properties: Mapping[str, str]) -> str:

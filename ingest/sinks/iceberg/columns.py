@@ -180,7 +180,7 @@ def _arrow_type(kind: IcebergType, *, ids: bool) -> pa.DataType:
 # --------------------------------------------------------------------------------------------------
 
 
-def taken_away(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
+def find_lost_columns(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
     """Names of columns that a table had before and lost, with what became of them.
 
     windrow itself removes no column.
@@ -218,9 +218,10 @@ def evolution_of(
         if f.name.casefold() in names
     }
     refused |= {
-        name: f"another program {change}" for name, change in taken_away(table, earlier).items()
+        name: f"another program {change}"
+        for name, change in find_lost_columns(table, earlier).items()
     }
-    return Evolution.planned(_to_arrow(table), incoming, evolve, _shape, refused)
+    return Evolution.compare(_to_arrow(table), incoming, evolve, _shape, refused)
 
 
 def schema_after(table: Schema, last_id: int, evolution: Evolution) -> Schema:

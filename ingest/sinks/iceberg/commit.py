@@ -40,7 +40,7 @@ class Prepared(SingleCommit):
 
     snapshot: int
 
-    def become(self, schema: Schema | None) -> None:
+    def set_schema(self, schema: Schema | None) -> None:
         """Sets the table's columns, if they are still those that were looked at."""
         about = self.table_metadata
         requirements: tuple[TableRequirement, ...] = (

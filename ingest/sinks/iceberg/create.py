@@ -1,6 +1,6 @@
 """Creates a table once, with its owner; later compares its columns with those of the rows to come.
 
-The first commit of rows with a new column adds the column (`evolved`), in the same transaction. So
+The first commit of rows with a new column adds the column (`evolve_columns`), in the same transaction. So
 a run that never commits leaves the table as it was.
 """
 
@@ -19,13 +19,13 @@ from pyiceberg.transforms import IdentityTransform
 from windrow.ingest.errors import SchemaChangedError, UnreachableError, WindrowError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
-from windrow.ingest.sinks.iceberg.catalogs import load, make_namespace, opened, reason
+from windrow.ingest.sinks.iceberg.catalogs import load, make_namespace, open_catalog, reason
 from windrow.ingest.sinks.iceberg.columns import (
     arrow_columns,
     evolution_of,
+    find_lost_columns,
     iceberg_schema,
     schema_after,
-    taken_away,
 )
 from windrow.ingest.sinks.iceberg.stage import IcebergFile, field_id
 from windrow.ingest.sinks.kit import (
@@ -84,7 +84,7 @@ def file_columns(table: Table, evolution: Evolution) -> pa.Schema:
     They have the table's types, and the field ids that the table has or will get.
     """
     all_columns = arrow_columns(new_schema(table, evolution), ids=True)
-    return pa.schema([all_columns.field(name) for name in evolution.wanted.names])
+    return pa.schema([all_columns.field(name) for name in evolution.incoming.names])
 
 
 def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve) -> Sequence[str]:
@@ -93,7 +93,7 @@ def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve)
     Raises:
         SchemaChangedError: differences that no commit may resolve, all of them.
     """
-    deleted_columns, advice = taken_away(table.schema(), table.metadata.schemas), ""
+    deleted_columns, advice = find_lost_columns(table.schema(), table.metadata.schemas), ""
     if any(name in deleted_columns for name in columns.names):
         advice = (
             "A column that was renamed: rename it back. One that was dropped: add it to the table"
@@ -103,7 +103,7 @@ def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve)
     return allowed_changes(where, evolve, lambda mode: evolution_for(table, columns, mode), advice)
 
 
-def evolved(
+def evolve_columns(
     where: str, table: Table, columns: pa.Schema, evolve: Evolve, files: Sequence[IcebergFile]
 ) -> Evolution:
     """Change of the table's columns by which staged files fit it at the commit.
@@ -128,7 +128,9 @@ def evolved(
 # --------------------------------------------------------------------------------------- making
 
 
-def make(catalog_table: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner) -> None:
+def create_table(
+    catalog_table: CatalogTable, column: str, columns: pa.Schema, owner: TableOwner
+) -> None:
     """Creates a table unless it exists; calls may race.
 
     Args:
@@ -152,7 +154,7 @@ def make(catalog_table: CatalogTable, column: str, columns: pa.Schema, owner: Ta
         raise
     except Exception as error:
         raise UnreachableError(
-            f"the table {catalog_table.place} can't be set up: {reason(catalog_table, error)}",
+            f"the table {catalog_table.location} can't be set up: {reason(catalog_table, error)}",
             "setup",
             "Check the catalog, the table's storage and the rights, then run again.",
         ) from error
@@ -172,6 +174,6 @@ def _create(
         TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
         TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "50",
     }
-    opened(catalog_table).create_table(
+    open_catalog(catalog_table).create_table(
         catalog_table.table, schema, partition_spec=spec, properties=properties
     )

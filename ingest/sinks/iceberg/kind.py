@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.errors import needing
+from windrow.ingest.errors import require_extra
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute, is_url
 from windrow.ingest.settings.secrets import InEnvironment, InFile
-from windrow.ingest.settings.values import Default, ScalarOrSecret, Text, Values, place, sentence
+from windrow.ingest.settings.values import (
+    Default,
+    ScalarOrSecret,
+    Text,
+    Values,
+    check_location,
+    sentence,
+)
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable, Property
 from windrow.ingest.sinks.kit import Evolve, Rows, SinkSection
 
@@ -41,7 +48,7 @@ def _folder(value: str) -> str:
             "must be a folder of this machine, where its catalog lies too; a warehouse elsewhere"
             " has a catalog: say it under catalog"
         )
-    return place(value)
+    return check_location(value)
 
 
 def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -120,11 +127,11 @@ class IcebergSection(SinkSection):
                 "goes without warehouse: say the catalog's warehouse among its properties",
             )
 
-    def place(self, folder: Path) -> str:
+    def location(self, folder: Path) -> str:
         """Place of the table: folder and name, or the catalog's address and name."""
-        return self.at(folder).place
+        return self.to_catalog_table(folder).location
 
-    def at(self, folder: Path) -> CatalogTable:
+    def to_catalog_table(self, folder: Path) -> CatalogTable:
         """The table's catalog, and its name in it.
 
         Raises:
@@ -138,20 +145,20 @@ class IcebergSection(SinkSection):
         )
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        with needing("iceberg", _WHAT):
+        with require_extra("iceberg", _WHAT):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.kit import WindowTable
 
-        store = IcebergStore(self.at(folder), metadata, self.evolve)
+        store = IcebergStore(self.to_catalog_table(folder), metadata, self.evolve)
         return WindowTable(store, rows)
 
     def dead_letters(self, folder: Path) -> DeadLetters:
         """Makes a second table, `<table>_dead`."""
-        with needing("iceberg", _WHAT):
+        with require_extra("iceberg", _WHAT):
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.kit import DeadLetterTable
 
-        return DeadLetterTable(IcebergStore(self.at(folder).dead(), DEFAULT))
+        return DeadLetterTable(IcebergStore(self.to_catalog_table(folder).dead(), DEFAULT))
 
 
 def _property(value: object, folder: Path) -> Property:

@@ -18,11 +18,11 @@ from windrow.ingest.sinks.iceberg.catalogs import load, reason
 class IcebergSnapshots:
     """An Iceberg table. Its versions are the ids of snapshots; `0` is the empty table."""
 
-    at: CatalogTable
+    catalog_table: CatalogTable
 
     @property
     def identity(self) -> str:
-        return f"iceberg:{self.at.place}"
+        return f"iceberg:{self.catalog_table.location}"
 
     def newest(self) -> str:
         now = self._readable().current_snapshot()
@@ -38,7 +38,7 @@ class IcebergSnapshots:
         pinned = table.snapshot_by_id(int(version))
         if pinned is None:
             raise RefusedError(
-                f"snapshot {version} of the Iceberg table {self.at.place} isn't there any more",
+                f"snapshot {version} of the Iceberg table {self.catalog_table.location} isn't there any more",
                 "setup",
                 "It was expired, or the table was made anew.",
             )
@@ -46,7 +46,7 @@ class IcebergSnapshots:
         missing_columns = [name for name in columns if name not in schema.column_names]
         if missing_columns:
             raise RefusedError(
-                f"snapshot {version} of {self.at.place} has no column {missing_columns[0]}",
+                f"snapshot {version} of {self.catalog_table.location} has no column {missing_columns[0]}",
                 "setup",
                 "The table got it later, or it has another name.",
             )
@@ -55,7 +55,7 @@ class IcebergSnapshots:
             yield from scan.to_arrow_batch_reader()
         except FileNotFoundError as error:
             raise RefusedError(
-                f"a file of snapshot {version} of the Iceberg table {self.at.place} is gone",
+                f"a file of snapshot {version} of the Iceberg table {self.catalog_table.location} is gone",
                 "setup",
                 "Restore it from a backup.",
             ) from error
@@ -63,10 +63,12 @@ class IcebergSnapshots:
             raise self._unreachable(error) from error
 
     def _table(self) -> Table:
-        table = load(self.at)
+        table = load(self.catalog_table)
         if table is None:
             raise SpecError(
-                f"there is no Iceberg table {self.at.place}", "setup", "Name a table that is there."
+                f"there is no Iceberg table {self.catalog_table.location}",
+                "setup",
+                "Name a table that is there.",
             )
         return table
 
@@ -93,9 +95,7 @@ class IcebergSnapshots:
         except Exception as error:
             raise self._unreachable(error) from error
         if deleting:
-            message = (
-                f"the rows of the Iceberg table {self.at.place} can't be read: some are deleted"
-            )
+            message = f"the rows of the Iceberg table {self.catalog_table.location} can't be read: some are deleted"
             raise UnreachableError(
                 f"{message} by equality deletes",
                 "setup",
@@ -105,7 +105,7 @@ class IcebergSnapshots:
 
     def _unreachable(self, error: Exception) -> UnreachableError:
         return UnreachableError(
-            f"the table {self.at.place} can't be read: {reason(self.at, error)}",
+            f"the table {self.catalog_table.location} can't be read: {reason(self.catalog_table, error)}",
             "setup",
             "Check the catalog, the table's storage and the rights, then run again.",
         )

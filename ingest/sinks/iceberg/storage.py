@@ -21,7 +21,7 @@ from windrow.ingest.sinks.iceberg.catalog_table import (
     CatalogTable,
     Property,
     is_secret,
-    revealed,
+    reveal_secrets,
 )
 from windrow.ingest.sinks.kit import Place
 
@@ -66,7 +66,7 @@ class TaskStorage(msgspec.Struct, frozen=True):
             SpecError: a secret isn't where its reference says.
             UnreachableError, RefusedError: the catalog can't be asked, or has no such table.
         """
-        properties = revealed(self.written)
+        properties = reveal_secrets(self.written)
         if self.vending is None:
             return properties
         # a task that needs no catalog loads no PyIceberg
@@ -75,7 +75,7 @@ class TaskStorage(msgspec.Struct, frozen=True):
         table = load(self.vending)
         if table is None:
             raise RefusedError(
-                f"the table {self.vending.place} isn't there any more",
+                f"the table {self.vending.location} isn't there any more",
                 "stage",
                 "Was it removed meanwhile? Run the window again.",
             )
@@ -90,7 +90,7 @@ def storage_properties(table: Table) -> dict[str, str]:
     return {str(name): str(value) for name, value in table.io.properties.items()}
 
 
-def for_tasks(catalog_table: CatalogTable, properties: Mapping[str, str]) -> TaskStorage:
+def to_task_storage(catalog_table: CatalogTable, properties: Mapping[str, str]) -> TaskStorage:
     """Makes the properties for tasks from those by which the driver opens the storage.
 
     Raises:
@@ -125,7 +125,7 @@ def _askable(catalog_table: CatalogTable) -> CatalogTable:
     if unsent:
         names = ", ".join(f"sink.catalog.{name}" for name in unsent)
         raise SpecError(
-            f"tasks have to ask the catalog of {catalog_table.place} for the credentials of its"
+            f"tasks have to ask the catalog of {catalog_table.location} for the credentials of its"
             " storage, and"
             f" {names} may be secret",
             "spec",

@@ -21,7 +21,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
-from windrow.ingest.errors import RefusedError, SchemaChangedError, UnreachableError, counted
+from windrow.ingest.errors import RefusedError, SchemaChangedError, UnreachableError, format_count
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt
@@ -33,10 +33,10 @@ from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
 from windrow.ingest.sinks.iceberg.contents import read_files
 from windrow.ingest.sinks.iceberg.create import (
     column_changes,
+    create_table,
     evolution_for,
-    evolved,
+    evolve_columns,
     file_columns,
-    make,
     new_schema,
     refuse_foreign,
 )
@@ -44,9 +44,9 @@ from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergFile, IcebergStage
 from windrow.ingest.sinks.iceberg.storage import (
     IcebergPlace,
     TaskStorage,
-    for_tasks,
     local_path,
     storage_properties,
+    to_task_storage,
 )
 from windrow.ingest.sinks.kit import (
     STORE_WAITS,
@@ -92,22 +92,22 @@ class IcebergStore:
         metadata: Mapping[str, str],
         evolve: Evolve = "add_columns",
     ) -> None:
-        self.at, self.metadata, self.evolve = catalog_table, metadata, evolve
+        self.catalog_table, self.metadata, self.evolve = catalog_table, metadata, evolve
         self.column = metadata["window"]
-        self.place = catalog_table.place
-        self.identity = f"{_KIND}{catalog_table.place}"
-        self.pages = PageFiles(catalog_table.place)
+        self.location = catalog_table.location
+        self.identity = f"{_KIND}{catalog_table.location}"
+        self.pages = PageFiles(catalog_table.location)
         self._newest: IcebergState | None = None
 
     def is_at(self, identity: str) -> bool:
-        return self.at.is_same(identity.removeprefix(_KIND))
+        return self.catalog_table.is_same(identity.removeprefix(_KIND))
 
     def places(self) -> Sequence[str]:
         """The folder of a table in a folder.
 
         For any other table the catalog gives the location and the means to open it.
         """
-        return [self.at.warehouse] if self.at.warehouse else []
+        return [self.catalog_table.warehouse] if self.catalog_table.warehouse else []
 
     def check_columns(self, rows: pa.Schema) -> None:
         check_rows(rows, self.metadata)
@@ -120,13 +120,13 @@ class IcebergStore:
 
     def check_write(self) -> None:
         """Checks that the folder can be written, or else that the catalog answers."""
-        if self.at.warehouse:
-            refuse_unwritable(self.at.warehouse, "sink.warehouse")
+        if self.catalog_table.warehouse:
+            refuse_unwritable(self.catalog_table.warehouse, "sink.warehouse")
         else:
-            load(self.at)
+            load(self.catalog_table)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        make(self.at, self.column, columns, owner)
+        create_table(self.catalog_table, self.column, columns, owner)
 
     @contextmanager
     def reading(self) -> Iterator[IcebergState | None]:
@@ -135,14 +135,14 @@ class IcebergStore:
     writing = reading
 
     def _look(self) -> IcebergState | None:
-        table = load(self.at)
+        table = load(self.catalog_table)
         if table is None:
-            folder = f"{self.at.namespace}/{self.at.table.rpartition('.')[2]}"
-            leftover = Path(self.at.warehouse, folder, "_windrow")
-            if catalog_is_missing(self.at) and leftover.exists():
-                raise Place(self.place).log_gone_error(DATABASE, "of the warehouse", folder)
+            folder = f"{self.catalog_table.namespace}/{self.catalog_table.table.rpartition('.')[2]}"
+            leftover = Path(self.catalog_table.warehouse, folder, "_windrow")
+            if catalog_is_missing(self.catalog_table) and leftover.exists():
+                raise Place(self.location).log_gone_error(DATABASE, "of the warehouse", folder)
             return None
-        refuse_foreign(self.place, table, self.column)
+        refuse_foreign(self.location, table, self.column)
         self._newest = IcebergState(self, table)
         return self._newest
 
@@ -178,7 +178,11 @@ class IcebergStore:
             SpecError: tasks can't open it unless a secret is sent to them.
         """
         is_local = local_path(table.metadata.location) is not None
-        return TaskStorage() if is_local else for_tasks(self.at, storage_properties(table))
+        return (
+            TaskStorage()
+            if is_local
+            else to_task_storage(self.catalog_table, storage_properties(table))
+        )
 
     def send(self, ready: Prepared) -> None:
         """Sends a commit, once. After an error it may have arrived all the same."""
@@ -200,7 +204,7 @@ class IcebergState(PagedState):
 
     @property
     def owner(self) -> TableOwner:
-        return TableOwner.from_properties(self.table.metadata.properties, self._store.place)
+        return TableOwner.from_properties(self.table.metadata.properties, self._store.location)
 
     @property
     def staged(self) -> StagedFiles[IcebergFile]:
@@ -275,7 +279,7 @@ class IcebergState(PagedState):
             return list(scan.plan_files())
         except Exception as error:  # PyIceberg raises whatever a manifest's bytes lead to
             raise UnreachableError(
-                f"the manifests of the table {self._store.place} can't be read:"
+                f"the manifests of the table {self._store.location} can't be read:"
                 f" {type(error).__name__}",
                 "setup",
                 "Check the storage. If a file in its folder metadata is damaged or gone, restore it"
@@ -302,7 +306,7 @@ class IcebergState(PagedState):
             return None
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        return column_changes(self._store.place, self.table, columns, self._store.evolve)
+        return column_changes(self._store.location, self.table, columns, self._store.evolve)
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
@@ -330,7 +334,7 @@ class IcebergState(PagedState):
             ]
         except Exception as error:
             raise UnreachableError(
-                f"which files the snapshots of {self._store.place} name can't be read:"
+                f"which files the snapshots of {self._store.location} name can't be read:"
                 f" {type(error).__name__}",
                 "setup",
                 "Nothing was removed. Check the table's storage and rights, then run this again.",
@@ -340,14 +344,14 @@ class IcebergState(PagedState):
     # -------------------------------------------------------------------------------------- put
 
     def put(self, change: TableChange) -> Answer:
-        catalog_table = self._store.at
+        catalog_table = self._store.catalog_table
         try:
             ready = self._prepare(change)
         except (UnreachableError, RefusedError):
             raise
         except Exception as error:
             raise UnreachableError(
-                f"a commit to {catalog_table.place} can't be prepared:"
+                f"a commit to {catalog_table.location} can't be prepared:"
                 f" {reason(catalog_table, error)}",
                 "commit",
                 "Nothing was committed. Make room or fix the storage, then run the window again.",
@@ -364,15 +368,17 @@ class IcebergState(PagedState):
 
     def _prepare(self, change: TableChange) -> Prepared:
         key = "" if change.window is None else change.window.key
-        files = self.staged.named(change.staged)
+        files = self.staged.decode_committables(change.staged)
         removed = self._own_files(key) if change.replaces else []
         ready = Prepared(self.table)
         if change.columns is None:
-            ready.become(None)
+            ready.set_schema(None)
         else:
             store = self._store
-            evolution = evolved(store.place, self.table, change.columns, store.evolve, files)
-            ready.become(new_schema(self.table, evolution) if evolution.changes else None)
+            evolution = evolve_columns(
+                store.location, self.table, change.columns, store.evolve, files
+            )
+            ready.set_schema(new_schema(self.table, evolution) if evolution.changes else None)
         added = [data_file(self.table, file, key) for file in files]
         summary = _describe_location(change.receipt)
 
@@ -393,7 +399,7 @@ class IcebergState(PagedState):
         files = [task.file for task in self.tasks(key)]
         mixed = [f.file_path for f in files if f.spec_id != spec or f.partition[0] != key]
         if mixed:
-            which = f"{counted(len(mixed), 'file')} with rows of window {key}"
+            which = f"{format_count(len(mixed), 'file')} with rows of window {key}"
             raise SchemaChangedError(
                 f"{which} may hold other windows' rows too, the first is {mixed[0]}",
                 "commit",

@@ -16,7 +16,7 @@ import confluent_kafka as ck
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, counted
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, format_count
 from windrow.ingest.kafka.client_properties import admin_properties, consumer_properties
 from windrow.ingest.kafka.error_codes import END, PASSING
 from windrow.ingest.kafka.shared_clients import CLIENTS
@@ -36,7 +36,7 @@ from windrow.ingest.sinks.kafka.control_records import (
     owner_record,
     receipt_records,
 )
-from windrow.ingest.sinks.kafka.control_topic import arrived, headers_of
+from windrow.ingest.sinks.kafka.control_topic import headers_of, poll_messages
 from windrow.ingest.sinks.kafka.encoder import HEADER, Origin, origin_of
 from windrow.ingest.sinks.kafka.header_values import from_header
 from windrow.ingest.sinks.kafka.store import write_records
@@ -72,7 +72,7 @@ class KafkaAudit:
         """Yields all receipts; a window with published splits and no receipt is unreadable."""
         control = self._control()
         spans = {s for key in control.splits for s in _spans(control, key)}
-        return iter(_all_receipts(control, self._table.topics.gone(spans)))
+        return iter(_all_receipts(control, self._table.topics.find_deleted(spans)))
 
     def windows(self) -> set[str]:
         """Returns windows by the control topic: others may write to a target topic."""
@@ -235,12 +235,12 @@ class KafkaAudit:
             n: c.rows + c.deletes for n, c in enumerate(receipt.splits) if c.rows + c.deletes
         }
         has_lost_rows = any(rows[n] < expected_rows[n] for n in expected_rows)
-        allows = self._table.capabilities.allows(lost=has_lost_rows)
+        allows = self._table.capabilities.allows(loss=has_lost_rows)
         compacted = self._table.options.primary_key and self.may_lack(receipt.window)
         if rows != Counter(expected_rows) and not allows and not compacted:
             raise RefusedError(
                 f"the topics have {sum(rows.values())} of the"
-                f" {counted(sum(expected_rows.values()), 'row')} of window"
+                f" {format_count(sum(expected_rows.values()), 'row')} of window"
                 f" {receipt.window.key}",
                 "check",
                 "Retention deleted the others, a log lost its end, or a topic isn't in sink.topics"
@@ -363,9 +363,9 @@ class KafkaAudit:
         # a topic may have been taken out of the spec since
         names, topics = {*self._table.options.topics, *(s.topic for s in spans)}, self._table.topics
         try:
-            return topics.readable(names), topics.gone(spans)
+            return topics.readable(names), topics.find_deleted(spans)
         except SpecError as error:
-            raise RefusedError(error.what, "check", error.do) from None
+            raise RefusedError(error.message, "check", error.advice) from None
 
     def _read(self, consumer: ck.Consumer, span: OffsetSpan) -> Iterator[ck.Message]:
         """Reads the committed messages between two offsets.
@@ -377,7 +377,7 @@ class KafkaAudit:
         consumer.assign([ck.TopicPartition(span.topic, span.partition, span.first)])
         position, moved = span.first, time.monotonic()
         while position <= span.last:
-            for message in arrived(consumer, POLL_SECONDS):
+            for message in poll_messages(consumer, POLL_SECONDS):
                 position, moved = (
                     self._next_position(message, span.topic, position),
                     time.monotonic(),
@@ -419,7 +419,7 @@ class KafkaAudit:
         cluster = self._table.connection
         admin = admin_properties(cluster.servers, cluster.client)
         consumer = consumer_properties(cluster.servers, cluster.client)
-        with CLIENTS.of(admin).consumers(consumer).one(span.topic) as open_consumer:
+        with CLIENTS.of(admin).consumers(consumer).lend(span.topic) as open_consumer:
             for message in self._read(open_consumer, span):
                 headers = dict(headers_of(message))
                 origin = origin_of(headers)
@@ -458,7 +458,7 @@ def _all_receipts(
     open_ = list[Unreadable]()
     for key, splits in control.splits.items():
         if splits and key not in control.committed():
-            published = counted(len(splits), "split")
+            published = format_count(len(splits), "split")
             message = f"a run published {published} of the window, and didn't commit it"
             advice = "Run the window again: it publishes the rest."
             for reason in (

@@ -28,7 +28,7 @@ from windrow.ingest.sinks.kafka.byte_columns import (
     is_int,
     is_list,
     is_text,
-    joined,
+    join_columns,
     lengths,
     numbers,
     plain,
@@ -68,7 +68,7 @@ def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.B
             field. A row with a null where none may be is null.
         head: the bytes before each record.
     """
-    return joined(
+    return join_columns(
         [
             constant(head),
             *(piece for column, nullable in columns for piece in _field(column, nullable=nullable)),
@@ -161,7 +161,7 @@ def _field(column: pa.Array, *, nullable: bool) -> list[Any]:
     if not nullable:
         return pieces
     tagged = [constant(_VALUE), *pieces]
-    return [pc.fill_null(joined(tagged), _NULL)] if column.null_count else tagged
+    return [pc.fill_null(join_columns(tagged), _NULL)] if column.null_count else tagged
 
 
 def _pieces(column: pa.Array) -> list[Any]:
@@ -176,9 +176,9 @@ def _pieces(column: pa.Array) -> list[Any]:
         entries = as_lists(column)
         items = entries.flatten()
         keys, values = items.field(0), items.field(1)
-        return _blocks(entries, joined([*_pieces(keys), *_field(values, nullable=True)]))
+        return _blocks(entries, join_columns([*_pieces(keys), *_field(values, nullable=True)]))
     if is_list(kind):
-        return _blocks(column, joined(_field(column.flatten(), nullable=True)))
+        return _blocks(column, join_columns(_field(column.flatten(), nullable=True)))
     if is_text(kind) or is_bytes(kind):
         octets = column.cast(pa.binary())
         return [_zigzag(lengths(octets), None), octets]
@@ -193,7 +193,7 @@ def _struct(column: pa.StructArray) -> list[Any]:
     pieces = [piece for child in column.flatten() for piece in _field(child, nullable=True)]
     if not column.null_count:
         return pieces
-    return [pc.if_else(column.is_valid(), joined(pieces), pa.scalar(None, pa.binary()))]
+    return [pc.if_else(column.is_valid(), join_columns(pieces), pa.scalar(None, pa.binary()))]
 
 
 def _blocks(lists: pa.Array, items: pa.BinaryArray) -> list[Any]:

@@ -158,6 +158,6 @@ def constant(octets: bytes) -> pa.BinaryScalar:
     return pa.scalar(octets, pa.binary())
 
 
-def joined(pieces: Sequence[Any]) -> pa.BinaryArray:
+def join_columns(pieces: Sequence[Any]) -> pa.BinaryArray:
     """Joins columns of bytes row by row; a row with a null is null."""
     return pc.binary_join_element_wise(*pieces, constant(b""))

@@ -23,7 +23,7 @@ import msgspec
 from windrow.ingest.errors import DamagedError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, Plan, covered
+from windrow.ingest.model.plan import Covered, Plan, covered_ranges
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksum, Receipt
 from windrow.ingest.ports.sink import OWNER, Unreadable
 from windrow.ingest.sinks.kit import StoredReceipt
@@ -161,7 +161,7 @@ class ControlState:
         self.damaged: dict[str, str] = {}
         self._chunks: dict[tuple[str, str], list[bytes]] = {}
 
-    def copied(self) -> ControlState:
+    def copy(self) -> ControlState:
         """Returns a copy, which takes further records."""
         state = copy.copy(self)
         state.windows, state.damaged = dict(self.windows), dict(self.damaged)
@@ -292,7 +292,9 @@ class ControlState:
             # Checks that the receipt can be read. One of another version is refused with words of
             # its own where it is used.
             from_json(text, Receipt)
-        committed = CommittedWindow(zlib.compress(text, 1), covered(head.plan), record.splits)
+        committed = CommittedWindow(
+            zlib.compress(text, 1), covered_ranges(head.plan), record.splits
+        )
         self.windows.setdefault(window, committed)
         self.damaged.pop(window, None)
 

@@ -23,10 +23,10 @@ from confluent_kafka import KafkaException
 
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.kafka.allowed_properties import Value
-from windrow.ingest.kafka.error_codes import END, GONE, PASSING
+from windrow.ingest.kafka.error_codes import END, MISSING_TOPIC, PASSING
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.kafka.timeouts import LOOK_SECONDS, PATIENCE_SECONDS, POLL_SECONDS, SEEN_SECONDS
-from windrow.ingest.kafka.timestamp_scan import scanning
+from windrow.ingest.kafka.timestamp_scan import scan_properties
 from windrow.ingest.sinks.kafka.control_records import ControlState
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
 
@@ -43,7 +43,7 @@ def _is_end(message: ck.Message) -> bool:
     return error is not None and error.code() == END
 
 
-def arrived(consumer: ck.Consumer, seconds: float) -> list[ck.Message]:
+def poll_messages(consumer: ck.Consumer, seconds: float) -> list[ck.Message]:
     """Returns the messages that have arrived, as soon as there is one.
 
     The client's own call waits until it has as many as it was asked for.
@@ -78,7 +78,7 @@ class ControlTopic:
             consumer: a consumer's properties.
         """
         self.name, self.patience = name, PATIENCE_SECONDS
-        self._topics, self.admin, self.consumer = topics, admin, scanning(consumer)
+        self._topics, self.admin, self.consumer = topics, admin, scan_properties(consumer)
         self._lock = threading.Lock()
         self._log: LogSeen | None = None
         self._state = ControlState()
@@ -102,7 +102,7 @@ class ControlTopic:
             if log is None:
                 return None
             if self._state.position < log.end:
-                self._state = self._state.copied()
+                self._state = self._state.copy()
                 self._read_on(self._state, log.end, to_end=to_end)
             return self._state
 
@@ -123,10 +123,10 @@ class ControlTopic:
 
     def _read_on(self, state: ControlState, end: int, *, to_end: bool) -> None:
         state.is_complete, deadline = False, time.monotonic() + self.patience
-        with CLIENTS.of(self.admin).consumers(self.consumer).one(self.name) as consumer:
+        with CLIENTS.of(self.admin).consumers(self.consumer).lend(self.name) as consumer:
             consumer.assign([ck.TopicPartition(self.name, 0, state.position)])
             while state.position < end:
-                batch = arrived(consumer, POLL_SECONDS)
+                batch = poll_messages(consumer, POLL_SECONDS)
                 for message in batch:
                     self._take(state, message)
                 if state.position < end and not to_end and any(map(_is_end, batch)):
@@ -151,5 +151,5 @@ class ControlTopic:
             state.position = offset + 1
         elif error.code() == END:
             state.position = max(state.position, offset)
-        elif error.code() not in PASSING | GONE:
+        elif error.code() not in PASSING | MISSING_TOPIC:
             raise self._topics.error_for(self.name, error)

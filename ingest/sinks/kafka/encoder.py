@@ -127,7 +127,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         """Names of headers, each with its column, besides the origin."""
         return {**further_headers(self.metadata), **self.options.headers}
 
-    def misrouted(self, encoded: pa.RecordBatch) -> list[int]:
+    def find_misrouted(self, encoded: pa.RecordBatch) -> list[int]:
         """Returns the numbers of messages that name none of the target topics."""
         if self.options.topic_column is None:
             return []
@@ -160,7 +160,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
             if isinstance(serializer, RegistrySerializer):
                 serializer.schema_of(rows)
 
-    def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
+    def find_misfit(self, batch: pa.RecordBatch) -> Misfit | None:
         """Returns the rows whose key, value or headers can't be written in their formats.
 
         The value of a deleted row isn't written. Keys are looked at first, then values,
@@ -179,7 +179,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
                 return written[mismatch[0]], mismatch[1]
         return without_text(batch, self.headers.values(), numbers=True)
 
-    def untimed(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> Sequence[int]:
+    def find_untimed(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> Sequence[int]:
         """Returns the numbers of rows whose time can't be a message's.
 
         Kafka takes no time before 1970, and for librdkafka 0 means none.
@@ -236,7 +236,7 @@ class MessageEncoder(msgspec.Struct, frozen=True):
         )
         return PARTITION, "time", *(f"{HEADER}{name}" for name in attempt_headers)
 
-    def encoded(
+    def encode(
         self, batch: pa.RecordBatch, messages: pa.RecordBatch, window: Window
     ) -> pa.RecordBatch:
         """Makes the messages of rows.

@@ -340,7 +340,7 @@ class KafkaSection(OnClusterSection):
         """Name of the control topic."""
         return self.control_topic or f"{self.topic}.windrow"
 
-    def place(self, folder: Path) -> str:
+    def location(self, folder: Path) -> str:
         del folder
         return self.topic or ", ".join(self.topics or ())
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, counted
+from windrow.ingest.errors import RefusedError, format_count
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.user_code import FunctionReference, load_function
 from windrow.ingest.sinks.kafka.options import Partitioner
@@ -126,13 +126,13 @@ class PartitionFunction(msgspec.Struct, frozen=True):
         if isinstance(numbers, str):
             message = (
                 f"The function {self.function} must return a whole number for each row: for"
-                f" {counted(rows.num_rows, 'row')} that go to {topic} it returned {numbers}"
+                f" {format_count(rows.num_rows, 'row')} that go to {topic} it returned {numbers}"
             )
             raise self._refused_error(message, split, offsets[0].as_py())
         if len(numbers) != rows.num_rows:
             message = (
-                f"The function {self.function} returned {counted(len(numbers), 'partition')} for"
-                f" {counted(rows.num_rows, 'row')} that go to {topic}"
+                f"The function {self.function} returned {format_count(len(numbers), 'partition')} for"
+                f" {format_count(rows.num_rows, 'row')} that go to {topic}"
             )
             raise self._refused_error(message, split, offsets[0].as_py())
         bad_rows = np.flatnonzero((numbers < 0) | (numbers >= count))
@@ -140,7 +140,7 @@ class PartitionFunction(msgspec.Struct, frozen=True):
             first = int(bad_rows[0])
             message = (
                 f"The function {self.function} returned partition {numbers[first]} of {topic},"
-                f" which has {counted(count, 'partition')}, numbered from 0"
+                f" which has {format_count(count, 'partition')}, numbered from 0"
             )
             raise self._refused_error(message, split, offsets[first].as_py())
         return numbers.astype(np.int32)

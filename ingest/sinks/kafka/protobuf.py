@@ -31,7 +31,7 @@ from windrow.ingest.sinks.kafka.byte_columns import (
     is_int,
     is_list,
     is_text,
-    joined,
+    join_columns,
     lengths,
     numbers,
     plain,
@@ -275,7 +275,7 @@ def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.B
         columns: the values of each field, and whether the field has presence.
         head: the bytes before each message.
     """
-    return joined([constant(head), *_fields(columns)])
+    return join_columns([constant(head), *_fields(columns)])
 
 
 def _fields(columns: Iterable[tuple[pa.Array, bool]]) -> Iterator[Any]:
@@ -303,7 +303,7 @@ def _map(lists: pa.ListArray, number: int) -> list[Any]:
     """Encodes each entry as a message with key and value, even if they are zeros."""
     items = lists.flatten()
     keys, values = items.field(0), plain(items.field(1))
-    entry = joined(
+    entry = join_columns(
         [
             constant(_tag(_KEY, _LENGTH)),
             *_value(keys),
@@ -311,15 +311,15 @@ def _map(lists: pa.ListArray, number: int) -> list[Any]:
             *_value(values),
         ]
     )
-    return [bodies(counts(lists), joined([constant(_tag(number, _LENGTH)), *_sized(entry)]))]
+    return [bodies(counts(lists), join_columns([constant(_tag(number, _LENGTH)), *_sized(entry)]))]
 
 
 def _repeated(lists: pa.Array, number: int) -> list[Any]:
     """Encodes the numbers of a list in one field, and other items in a field each."""
     items, of_each = plain(lists.flatten()), counts(lists)
     if _wire_type(items.type) == _LENGTH:
-        return [bodies(of_each, joined([constant(_tag(number, _LENGTH)), *_value(items)]))]
-    packed = bodies(of_each, joined(_value(items)))
+        return [bodies(of_each, join_columns([constant(_tag(number, _LENGTH)), *_value(items)]))]
+    packed = bodies(of_each, join_columns(_value(items)))
     return [_unless(pa.array(of_each == 0), [constant(_tag(number, _LENGTH)), *_sized(packed)])]
 
 
@@ -327,7 +327,7 @@ def _value(column: pa.Array) -> list[Any]:
     """Returns the columns of bytes of values after the tag; any bytes for null."""
     kind = column.type
     if pa.types.is_struct(kind):
-        return _sized(joined(list(_fields((child, True) for child in column.flatten()))))
+        return _sized(join_columns(list(_fields((child, True) for child in column.flatten()))))
     if pa.types.is_timestamp(kind):
         return _sized(_timestamps(numbers(column), _PER_SECOND[kind.unit]))
     if is_text(kind) or is_bytes(kind):
@@ -342,7 +342,7 @@ def _value(column: pa.Array) -> list[Any]:
 def _timestamps(moments: npt.NDArray[np.int64], per_second: int) -> pa.BinaryArray:
     seconds, rest = np.divmod(moments, per_second)
     nanos = rest * (_PER_SECOND["ns"] // per_second)
-    return joined(
+    return join_columns(
         [
             _unless(
                 pa.array(component == 0),
@@ -360,7 +360,7 @@ def _sized(content: pa.BinaryArray) -> list[Any]:
 
 def _unless(absent: pa.BooleanArray, pieces: Sequence[Any]) -> pa.BinaryArray:
     """Joins columns of bytes; a row that is absent has no bytes."""
-    return pc.if_else(absent, constant(b""), joined(pieces))
+    return pc.if_else(absent, constant(b""), join_columns(pieces))
 
 
 def _is_zero(column: pa.Array) -> npt.NDArray[np.bool_]:

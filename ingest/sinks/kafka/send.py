@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
-from windrow.ingest.errors import RefusedError, SpecError, counted
+from windrow.ingest.errors import RefusedError, SpecError, format_count
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.capi import Api, MessageHead, library
 from windrow.ingest.kafka.producers import (
@@ -258,7 +258,7 @@ class MessageSender:
             self._poll()
             if time.monotonic() > deadline:
                 raise ProducerError(
-                    "failed", f"{counted(unconfirmed, 'message')} are not written yet"
+                    "failed", f"{format_count(unconfirmed, 'message')} are not written yet"
                 )
         return spans_between(self._ends_before, self._ends())
 

@@ -57,7 +57,7 @@ from windrow.ingest.sinks.kafka.transactions import Part, chains
 from windrow.ingest.sinks.kafka.work import (
     WindowWork,
     check_window,
-    last_places,
+    last_offsets_of,
     no_other_generation,
     refuse_out_of_order,
 )
@@ -141,7 +141,7 @@ class KafkaSink(KafkaTable):
             RefusedError: besides, a split was published with other rows, or a topic's
                 settings refuse a message.
         """
-        work = WindowWork.of(receipt, staged)
+        work = WindowWork.from_staged(receipt, staged)
         outcome = self._commit_window(work)
         if isinstance(outcome, Done):
             self.files.remove_consumed(word for s in staged for word in s.rows)
@@ -189,10 +189,10 @@ class KafkaSink(KafkaTable):
         if not self.options.atomic_window:
             unanswered = self._publish_parts(work, target)
             if unanswered is not None:
-                return Unknown(unanswered.why)
+                return Unknown(unanswered.reason)
             control = self.control.read(to_end=True)
             published = {} if control is None else control.splits.get(receipt.window.key, {})
-            self.topics.wait_until_seen(last_places(published.values()))
+            self.topics.wait_until_seen(last_offsets_of(published.values()))
         outcome = self._commit_receipt(work, target)
         if isinstance(outcome, Done):
             self.control.wait_until_seen(lambda control: receipt.window.key in control.windows)
@@ -205,7 +205,9 @@ class KafkaSink(KafkaTable):
             RefusedError: they don't, and the receipt would count rows that no topic has.
         """
         published = control.splits.get(key, {}).values()
-        for reason in self.topics.gone({s for split in published for s in split.places}).values():
+        for reason in self.topics.find_deleted(
+            {s for split in published for s in split.places}
+        ).values():
             raise RefusedError(
                 f"window {key} is published in part, and what was published is gone: {reason}",
                 "commit",

@@ -45,7 +45,7 @@ class StagedMessages(msgspec.Struct, frozen=True):
     size: int
     rows: int
     same: str
-    whole: str
+    full_checksum: str
 
 
 class ArrowWriter:
@@ -101,7 +101,7 @@ class KafkaStager(FileStager[StagedMessages]):
         batch = batch.append_column(
             self._layout.metadata["window"], pa.repeat(self._window.key, batch.num_rows)
         )
-        misfit = self._encoder.misfit(batch)
+        misfit = self._encoder.find_misfit(batch)
         if misfit is not None:
             rows, message = misfit
             advice = (
@@ -109,7 +109,7 @@ class KafkaStager(FileStager[StagedMessages]):
                 " then run the window again."
             )
             raise self._unstorable(message, advice, messages, rows.tolist())
-        untimed = self._encoder.untimed(batch, messages)
+        untimed = self._encoder.find_untimed(batch, messages)
         if untimed:
             time = self._encoder.options.time
             time_source = "the message" if time == "message" else f"column {time}"
@@ -123,8 +123,8 @@ class KafkaStager(FileStager[StagedMessages]):
                 " published; then run the window again."
             )
             raise self._unstorable(message, advice, messages, untimed)
-        encoded = self._encoder.encoded(batch, messages, self._window)
-        misrouted = self._encoder.misrouted(encoded)
+        encoded = self._encoder.encode(batch, messages, self._window)
+        misrouted = self._encoder.find_misrouted(encoded)
         if misrouted:
             advice = (
                 "Nothing was published. Add the topic, or refuse such rows by a rule; then run the"
@@ -193,7 +193,7 @@ class StagedMessageFiles(StagedFiles[StagedMessages]):
         full_checksum = 0
         try:
             with (
-                self.place.filesystem().open_input_file(file.path) as source,
+                self.folder.filesystem().open_input_file(file.path) as source,
                 pa.ipc.open_file(source) as reader,
             ):
                 for number in range(reader.num_record_batches):
@@ -204,7 +204,7 @@ class StagedMessageFiles(StagedFiles[StagedMessages]):
                     yield batch
         except (OSError, pa.ArrowException) as error:
             raise self._unusable(file, f"can't be read: {type(error).__name__}") from error
-        if checksum_text(full_checksum) != file.whole:
+        if checksum_text(full_checksum) != file.full_checksum:
             raise self._unusable(file, "is damaged: it isn't what was written")
 
     def _unusable(self, file: StagedMessages, reason: str) -> RefusedError:

@@ -104,7 +104,7 @@ class FencedStore:
     """
 
     def __init__(self, table: KafkaTable, name: str, target: PublishTarget) -> None:
-        self.table, self.name, self.target, self.place = table, name, target, table.identity
+        self.table, self.name, self.target, self.location = table, name, target, table.identity
 
     @property
     def waits(self) -> Sequence[float]:
@@ -116,7 +116,7 @@ class FencedStore:
 
     @contextmanager
     def writing(self) -> Iterator[KafkaState]:
-        with fenced(self.target, self.name) as transaction:
+        with open_fenced(self.target, self.name) as transaction:
             control = self.table.control.read(to_end=True)
             if control is None:
                 raise UnreachableError(
@@ -199,7 +199,7 @@ _locks: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
 
 
 @contextmanager
-def fenced(target: PublishTarget, name: str) -> Iterator[MessageProducer]:
+def open_fenced(target: PublishTarget, name: str) -> Iterator[MessageProducer]:
     """Opens a transaction whose id is fenced; without transactions, a plain producer.
 
     Within this process one thread at a time has an id: two would only fence each other,
@@ -283,7 +283,7 @@ def write_records(
         lambda state: TransactionContents(records=lacks(state.control)),
     )
     if isinstance(done, Unanswered):
-        raise OutcomeUnknownError.of(f"to {table.identity}", done.why, "Try again")
+        raise OutcomeUnknownError.of(f"to {table.identity}", done.reason, "Try again")
     table.control.wait_until_seen(lambda control: not lacks(control))
 
 
@@ -294,11 +294,11 @@ def abort_open(target: PublishTarget, names: Iterable[str]) -> None:
     transaction.
 
     Raises:
-        SpecError, UnreachableError: see `fenced`.
+        SpecError, UnreachableError: see `open_fenced`.
     """
 
     def abort(name: str) -> None:
-        with suppress(LostConnectionError), fenced(target, name):
+        with suppress(LostConnectionError), open_fenced(target, name):
             pass
 
     in_parallel(abort, names)

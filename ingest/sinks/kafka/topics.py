@@ -21,17 +21,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, unt
     ResourceType,
 )
 
-from windrow.ingest.errors import SpecError, UnreachableError, counted
+from windrow.ingest.errors import SpecError, UnreachableError, format_count
 from windrow.ingest.kafka.admin_requests import Questions
 from windrow.ingest.kafka.allowed_properties import Value
 from windrow.ingest.kafka.broker import NO_TOPIC_ID
-from windrow.ingest.kafka.error_codes import LOST, UNKNOWN
+from windrow.ingest.kafka.error_codes import LOST_OFFSETS, UNKNOWN
 from windrow.ingest.kafka.shared_clients import CLIENTS
 from windrow.ingest.kafka.timeouts import (
     LOOK_SECONDS,
     PATIENCE_SECONDS,
     SEEN_SECONDS,
-    confirmed,
+    confirm,
 )
 from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.sinks.kafka.control_records import OffsetSpan
@@ -196,7 +196,7 @@ class SinkTopics:
         if len(described.partitions) != 1:
             raise SpecError(
                 f"The control topic {self._control_name} has"
-                f" {counted(len(described.partitions), 'partition')}",
+                f" {format_count(len(described.partitions), 'partition')}",
                 "setup",
                 "It must have one: make another topic, and name it by sink.control_topic. If the"
                 " table has windows, windrow verify SPEC --restore-receipts writes their receipts"
@@ -255,7 +255,7 @@ class SinkTopics:
             for partition in description.partitions
         }
 
-    def gone(self, spans: Collection[OffsetSpan]) -> dict[OffsetSpan, str]:
+    def find_deleted(self, spans: Collection[OffsetSpan]) -> dict[OffsetSpan, str]:
         """Returns what was published and surely isn't there any more, each with a sentence.
 
         That a log is shorter is asked again before it is believed.
@@ -268,7 +268,7 @@ class SinkTopics:
             topics = {span.topic for span in suspects}
             return _find_lacking(suspects, self.ends(topics)) if topics else {}
 
-        suspects = confirmed(lacking(spans), lacking, time.sleep)
+        suspects = confirm(lacking(spans), lacking, time.sleep)
         return {
             span: f"{span.topic}[{span.partition}] {reason}, and the window's messages were at"
             f" {span.first} to {span.last}"
@@ -277,7 +277,7 @@ class SinkTopics:
 
     def error_for(self, topic: str, error: KafkaError) -> SpecError | UnreachableError:
         """Turns a consumer's error into one for users."""
-        if error.code() in LOST:
+        if error.code() in LOST_OFFSETS:
             return UnreachableError(
                 f"The topic {topic} lost messages while it was read",
                 "check",
@@ -321,7 +321,7 @@ class SinkTopics:
         except SpecError as error:
             settings = ", ".join(f"{name}={value}" for name, value in _CONTROL_SETTINGS.items())
             raise SpecError(
-                f"The control topic {self._control_name} can't be made: {error.what}",
+                f"The control topic {self._control_name} can't be made: {error.message}",
                 "setup",
                 f"Create it with one partition and {settings}, or grant this client Create on it.",
             ) from None
@@ -554,7 +554,7 @@ def _missing_rights(topics: Mapping[str, Any]) -> Iterator[str]:
 def _control_mistakes(name: str, description: Any, config: Any) -> Iterator[str]:
     if len(description.partitions) != 1:
         yield (
-            f"the control topic {name} has {counted(len(description.partitions), 'partition')}: it"
+            f"the control topic {name} has {format_count(len(description.partitions), 'partition')}: it"
             f" must have one"
         )
     policy = _policy(config)

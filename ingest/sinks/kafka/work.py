@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from windrow.ingest.errors import OverlapError, RefusedError, counted
+from windrow.ingest.errors import OverlapError, RefusedError, format_count
 from windrow.ingest.model.owner import LEDGER_ANEW
 from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts, Staged
 from windrow.ingest.sinks.kafka.control_records import ControlState, OffsetSpan, PublishedSplit
@@ -28,7 +28,7 @@ class WindowWork(msgspec.Struct, frozen=True):
     checksums: Mapping[int, str]
 
     @classmethod
-    def of(cls, receipt: Receipt, staged: Sequence[Staged]) -> WindowWork:
+    def from_staged(cls, receipt: Receipt, staged: Sequence[Staged]) -> WindowWork:
         """Makes the work from a receipt and from what was staged for it."""
         numbers = {split: n for n, split in enumerate(receipt.plan.splits)}
         # If the window was staged under another plan, it is refused later.
@@ -79,7 +79,7 @@ class WindowWork(msgspec.Struct, frozen=True):
             if split.same != self._same(number):
                 raise RefusedError(
                     f"attempt {split.attempt} published a split of window {key} with other rows:"
-                    f" {counted(split.rows, 'message')}, and this attempt has"
+                    f" {format_count(split.rows, 'message')}, and this attempt has"
                     f" {sum(f.rows for f in self.files.get(number, ()))}",
                     "commit",
                     "Published messages can't be deleted. Set schema, rules and the sink's settings"
@@ -118,7 +118,7 @@ class WindowWork(msgspec.Struct, frozen=True):
         missing = sorted(self.files.keys() - published.keys())
         if missing:
             raise RefusedError(
-                f"{counted(len(missing), 'split')} of window {self.receipt.window.key} were"
+                f"{format_count(len(missing), 'split')} of window {self.receipt.window.key} were"
                 f" published, and"
                 " their records are missing from the control topic",
                 "commit",
@@ -234,7 +234,7 @@ def no_other_generation(receipt: Receipt) -> RefusedError:
     )
 
 
-def last_places(published: Iterable[PublishedSplit]) -> dict[tuple[str, int], int]:
+def last_offsets_of(published: Iterable[PublishedSplit]) -> dict[tuple[str, int], int]:
     """Returns the last offset of these splits' messages per target topic-partition."""
     last_offset_by_log: dict[tuple[str, int], int] = {}
     for span in (span for split in published for span in split.places):

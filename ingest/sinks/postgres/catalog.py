@@ -33,7 +33,7 @@ from psycopg.rows import class_row
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, Window, covered
+from windrow.ingest.model.plan import Covered, Window, covered_ranges
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.kit import ReceiptRow, StoredReceipt, receipt_digest, waiting_for
@@ -206,7 +206,7 @@ class ExistingTable(msgspec.Struct, frozen=True):
     target: Target | None
 
 
-def table_at(
+def find_table(
     connection: Connection, location: TablePlace, *, lock: bool = False
 ) -> ExistingTable | None:
     """Looks up the table at a place; None if it doesn't exist.
@@ -221,7 +221,7 @@ def table_at(
         SpecError: it isn't a table that survives a crash, or another version of windrow made it.
     """
     target = None
-    if has_table(connection, TableName(location.own, "targets")):
+    if has_table(connection, TableName(location.own_schema, "targets")):
         lock_note = ", which another session, usually a commit, has locked" if lock else ""
         with waiting_for(f"the table {location}{lock_note}"):
             target = _target(connection, location, _LOCK if lock else _TARGET)
@@ -251,7 +251,7 @@ def _target(connection: Connection, location: TablePlace, query: str) -> Target 
         return None
     if row[0] != FORM:
         raise SpecError(
-            f"windrow's tables in the schema {location.own} were made by another version of"
+            f"windrow's tables in the schema {location.own_schema} were made by another version of"
             " windrow,"
             f" in form {row[0]}; this one knows form {FORM}",
             "setup",
@@ -264,7 +264,7 @@ def _target(connection: Connection, location: TablePlace, query: str) -> Target 
 
 def tombstones_name(location: TablePlace, target: Target) -> TableName:
     """The table with the tombstones of a table."""
-    return TableName(location.own, f"tombstones_{target.id.hex}")
+    return TableName(location.own_schema, f"tombstones_{target.id.hex}")
 
 
 # ------------------------------------------------------------------------------- a bound table
@@ -289,7 +289,7 @@ class BoundTable:
         target: Target,
         columns: Sequence[CatalogColumn],
     ) -> None:
-        self.connection, self.place = connection, location
+        self.connection, self.location = connection, location
         self.target, self.catalog_columns = target, columns
         self.version, self.owner = target.commits, target.owner
         self._window = identifier(target.window_column)
@@ -298,7 +298,7 @@ class BoundTable:
 
     def committed(self) -> Collection[str]:
         """Returns the committed windows. One whose receipt was deleted is known by its ranges."""
-        query = self.place.query(
+        query = self.location.query(
             "SELECT window_key FROM {receipts} WHERE target = %(target)s"
             " UNION SELECT window_key FROM {ranges} WHERE target = %(target)s"
         )
@@ -312,7 +312,7 @@ class BoundTable:
     def _receipt_rows(self, keys: Collection[str] | None) -> Iterator[ReceiptRow]:
         """Reads the newest receipts of some windows, or of all in bounded memory."""
         key_filter = sql.SQL("" if keys is None else "AND window_key = ANY(%(keys)s)")
-        query = self.place.query(_RECEIPTS, some=key_filter)
+        query = self.location.query(_RECEIPTS, some=key_filter)
         name = "receipts" if keys is None else ""  # with a name it is a cursor of the server
         with self.connection.cursor(name, row_factory=class_row(ReceiptRow)) as cursor:
             if keys is None:
@@ -321,7 +321,7 @@ class BoundTable:
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         values = [*_range_arrays(ranges), self.target.id]
-        cursor = self.connection.execute(self.place.query(_OVERLAPPING), values)
+        cursor = self.connection.execute(self.location.query(_OVERLAPPING), values)
         return {key for (key,) in cursor}
 
     def put_receipt(self, receipt: Receipt, text: str) -> None:
@@ -331,16 +331,16 @@ class BoundTable:
         """
         key, generation = receipt.window.key, receipt.generation
         forget = "DELETE FROM {ranges} WHERE target = %s AND window_key = %s"
-        self.connection.execute(self.place.query(forget), [self.target.id, key])
-        ranges = _range_arrays(covered(receipt.plan))
-        self.connection.execute(self.place.query(_PUT_RANGES), [self.target.id, key, *ranges])
+        self.connection.execute(self.location.query(forget), [self.target.id, key])
+        ranges = _range_arrays(covered_ranges(receipt.plan))
+        self.connection.execute(self.location.query(_PUT_RANGES), [self.target.id, key, *ranges])
         statement = (
             "INSERT INTO {receipts} (target, window_key, generation, version, receipt, sha256)"
             " VALUES (%s, %s, %s, %s, %s, %s)"
         )
         proof = receipt_digest(key, receipt, text, generation)
         values = [self.target.id, key, generation, self.version + 1, text, proof]
-        self.connection.execute(self.place.query(statement), values)
+        self.connection.execute(self.location.query(statement), values)
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
         """Puts back a window's receipt and its ranges.
@@ -354,7 +354,7 @@ class BoundTable:
             row.refuse_other(receipt, _BACKUP)
         forget = "DELETE FROM {receipts} WHERE target = %s AND window_key = %s AND generation >= %s"
         newer = [self.target.id, window.key, receipt.generation]
-        self.connection.execute(self.place.query(forget), newer)
+        self.connection.execute(self.location.query(forget), newer)
         self.put_receipt(receipt, text)
         if not dry_run:
             commit(self.connection)
@@ -365,7 +365,7 @@ class BoundTable:
         return self.notes().get(name)
 
     def notes(self) -> Mapping[str, int]:
-        query = self.place.query("SELECT name, value FROM {notes} WHERE target = %s")
+        query = self.location.query("SELECT name, value FROM {notes} WHERE target = %s")
         return dict(self.connection.execute(query, [self.target.id]).fetchall())
 
     def put_note(self, name: str, value: int) -> None:
@@ -374,7 +374,7 @@ class BoundTable:
             "INSERT INTO {notes} (target, name, value) VALUES (%s, %s, %s)"
             " ON CONFLICT (target, name) DO UPDATE SET value = excluded.value"
         )
-        self.connection.execute(self.place.query(statement), [self.target.id, name, value])
+        self.connection.execute(self.location.query(statement), [self.target.id, name, value])
 
     # ------------------------------------------------------------------------------------ rows
 
@@ -383,7 +383,7 @@ class BoundTable:
         if keys is not None:
             query += " WHERE {window} = ANY(%(keys)s)"
         cursor = self.connection.execute(
-            self.place.query(query, window=self._window), {"keys": list(keys or ())}
+            self.location.query(query, window=self._window), {"keys": list(keys or ())}
         )
         return {key for (key,) in cursor}
 
@@ -394,20 +394,20 @@ class BoundTable:
             RefusedError: some rows are still there.
         """
         delete = "DELETE FROM {table} WHERE {window} = %s"
-        self.connection.execute(self.place.query(delete, window=self._window), [key])
+        self.connection.execute(self.location.query(delete, window=self._window), [key])
         if self.holding([key]):
-            raise rows_stay(self.place)
+            raise kept_rows_error(self.location)
 
     def row_counts(self, key: str) -> tuple[int, int] | None:
         """Counts the rows of a window, and all rows, these from some number on.
 
         None if the table has neither triggers nor rules: then each statement's own count is true.
         """
-        name = self.place.name.quoted
+        name = self.location.name.quoted
         if not is_true(self.connection, _MAY_CHANGE_ROWS, name, name):
             return None
         return self.connection.execute(
-            self.place.query(_ROW_COUNTS, window=self._window), {"name": name, "key": key}
+            self.location.query(_ROW_COUNTS, window=self._window), {"name": name, "key": key}
         ).fetchone()
 
     def refuse_other_counts(
@@ -425,12 +425,12 @@ class BoundTable:
             RefusedError: it has gained another number.
         """
         expected_counts = old_counts[0] + window_rows, old_counts[1] + all_rows
-        with waiting_for(f"the deferred triggers of {self.place}"):
+        with waiting_for(f"the deferred triggers of {self.location}"):
             self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         counts = self.row_counts(key)
         if counts != expected_counts:
             raise RefusedError(
-                f"{self.place} would have more or fewer rows after window {key} than windrow wrote:"
+                f"{self.location} would have more or fewer rows after window {key} than windrow wrote:"
                 " a trigger, a rule or a foreign key of the table adds rows, or deletes some, of"
                 " this window or of others",
                 "commit",
@@ -447,11 +447,11 @@ class BoundTable:
         # a savepoint, so that the rows stay after a timeout
         with suppress(psycopg.errors.LockNotAvailable), self.connection.transaction():
             set_local(self.connection, lock_timeout=_BRIEFLY)
-            self.connection.execute(_SUMMARIZE, [self.place.name.quoted] * 2)
+            self.connection.execute(_SUMMARIZE, [self.location.name.quoted] * 2)
         set_local(self.connection, lock_timeout=LOCK_WAIT)
 
 
-def rows_stay(location: TablePlace) -> RefusedError:
+def kept_rows_error(location: TablePlace) -> RefusedError:
     """The error for rows that are still in the table after they were deleted."""
     return RefusedError(
         f"{location} keeps rows that were deleted: a trigger or a rule of the table holds them",

@@ -99,7 +99,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 
 def evolution_of(current: pa.Schema, incoming: pa.Schema, evolve: Evolve) -> Evolution:
     """Works out how a table takes rows with the wanted columns (`schema_evolution`)."""
-    return Evolution.planned(current, incoming, evolve, shape)
+    return Evolution.compare(current, incoming, evolve, shape)
 
 
 def shape(field: pa.Field) -> str:

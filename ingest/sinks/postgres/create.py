@@ -26,7 +26,7 @@ from windrow.ingest.sinks.postgres.catalog import (
     BoundTable,
     ExistingTable,
     Target,
-    table_at,
+    find_table,
     tombstones_name,
 )
 from windrow.ingest.sinks.postgres.columns import (
@@ -42,11 +42,11 @@ from windrow.ingest.sinks.postgres.names import OWN_TABLES, TableName
 from windrow.ingest.sinks.postgres.server import (
     Connection,
     TablePlace,
+    begin_write,
     commit,
     has_table,
     identifier,
     is_true,
-    writing,
 )
 
 _SETUP = 7_308_332_045_911_029_879
@@ -90,7 +90,7 @@ the newest receipt, if the name was used again.
 """
 
 
-class WantedTable(msgspec.Struct, frozen=True):
+class TableSpec(msgspec.Struct, frozen=True):
     """The table that a spec describes.
 
     `window`: the name of the window's column. `evolve`: what may become of the columns of a table
@@ -103,7 +103,7 @@ class WantedTable(msgspec.Struct, frozen=True):
     keyed: KeyedColumns | None = None
 
 
-def ensure(location: TablePlace, table_spec: WantedTable, owner: TableOwner) -> None:
+def ensure(location: TablePlace, table_spec: TableSpec, owner: TableOwner) -> None:
     """Creates the table and binds it, unless that is done.
 
     Idempotent; of calls that race one does it.
@@ -114,9 +114,9 @@ def ensure(location: TablePlace, table_spec: WantedTable, owner: TableOwner) -> 
             a right.
         LostConnectionError: nobody knows whether it was done; it may be done again.
     """
-    with writing(location, "setup") as connection:
+    with begin_write(location, "setup") as connection:
         _make_own_tables(connection, location)
-        existing = checked_table(connection, location, table_spec)
+        existing = check_table(connection, location, table_spec)
         if existing is None:
             _create(connection, location, table_spec)
         if existing is None or existing.target is None:
@@ -132,24 +132,24 @@ def try_to_create(location: TablePlace) -> None:
     Raises:
         SpecError, UnreachableError: it can't be done.
     """
-    with writing(location, "setup") as connection:
+    with begin_write(location, "setup") as connection:
         _make_own_tables(connection, location)
-        if table_at(connection, location) is None:
+        if find_table(connection, location) is None:
             connection.execute(location.query("CREATE TABLE {table} ()"), ())
 
 
-def checked_table(
-    connection: Connection, location: TablePlace, table_spec: WantedTable
+def check_table(
+    connection: Connection, location: TablePlace, table_spec: TableSpec
 ) -> ExistingTable | None:
     """Looks up the table, and refuses one that can't hold windows; None if it doesn't exist.
 
     The columns of a bound table aren't compared (`column_changes`).
     """
-    existing = table_at(connection, location)
+    existing = find_table(connection, location)
     key = () if table_spec.keyed is None else table_spec.keyed.key.columns
     _refuse_inexact(connection, location, [table_spec.window, *key])
     if existing is not None and existing.target is None:
-        refuse_others_rows(connection, location)
+        refuse_foreign_rows(connection, location)
         _refuse_other_columns(location, existing.columns, table_spec.schema)
     return existing
 
@@ -167,14 +167,14 @@ def _refuse_inexact(connection: Connection, location: TablePlace, columns: Seque
         )
 
 
-def column_changes(table: BoundTable, table_spec: WantedTable) -> Sequence[str]:
+def column_changes(table: BoundTable, table_spec: TableSpec) -> Sequence[str]:
     """Returns the changes of the columns that the first rows would bring, in words.
 
     Raises:
         SchemaChangedError: the wanted columns differ in more than a commit may change, or somebody
             changed the table.
     """
-    location, current = table.place, table.target.columns
+    location, current = table.location, table.target.columns
     keys = key_difference(current, table_spec.schema)
     if keys:
         raise SchemaChangedError(
@@ -192,7 +192,7 @@ def column_changes(table: BoundTable, table_spec: WantedTable) -> Sequence[str]:
     return changes
 
 
-def _required_columns(table: BoundTable, table_spec: WantedTable) -> pa.Schema:
+def _required_columns(table: BoundTable, table_spec: TableSpec) -> pa.Schema:
     """The columns that the table must have: windrow's, and wanted ones that others have added."""
     new = [f for f in table_spec.schema if f.name not in table.target.columns.names]
     column_names = {c.name for c in table.catalog_columns}
@@ -211,7 +211,7 @@ def _refuse_other_columns(
         )
 
 
-def change_columns(table: BoundTable, table_spec: WantedTable) -> pa.Schema:
+def change_columns(table: BoundTable, table_spec: TableSpec) -> pa.Schema:
     """Changes the columns of the table, and of its tombstones, within the transaction.
 
     Returns the columns by then, which take the staged rows.
@@ -223,7 +223,7 @@ def change_columns(table: BoundTable, table_spec: WantedTable) -> pa.Schema:
     evolution = evolution_of(current, table_spec.schema, table_spec.evolve)
     problems = column_problems(table.catalog_columns, _required_columns(table, table_spec))
     evolution.refuse_files(
-        str(table.place), [*key_difference(current, table_spec.schema), *problems]
+        str(table.location), [*key_difference(current, table_spec.schema), *problems]
     )
     if not (evolution.added or evolution.altered):
         return evolution.columns
@@ -239,11 +239,11 @@ def change_columns(table: BoundTable, table_spec: WantedTable) -> pa.Schema:
         for old, new in evolution.altered
         if new.nullable and not old.nullable
     ]
-    _alter(table, table.place.name, [*added, *widened.values(), *nullable])
+    _alter(table, table.location.name, [*added, *widened.values(), *nullable])
     if keyed is not None and keyed.has_tombstones:
         of_keys = [part for name, part in widened.items() if name in keyed.tombstone]
-        _alter(table, tombstones_name(table.place, table.target), of_keys)
-    statement = table.place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
+        _alter(table, tombstones_name(table.location, table.target), of_keys)
+    statement = table.location.query("UPDATE {targets} SET columns = %s WHERE id = %s")
     table.connection.execute(
         statement, [evolution.columns.serialize().to_pybytes(), table.target.id]
     )
@@ -253,7 +253,7 @@ def change_columns(table: BoundTable, table_spec: WantedTable) -> pa.Schema:
 def _alter(table: BoundTable, name: TableName, parts: Sequence[sql.Composable]) -> None:
     if parts:
         altered = identifier(name.schema, name.table)
-        alter = table.place.query(
+        alter = table.location.query(
             "ALTER TABLE {altered} {parts}", altered=altered, parts=sql.SQL(", ").join(parts)
         )
         table.connection.execute(alter, ())
@@ -264,15 +264,17 @@ def _alter(table: BoundTable, name: TableName, parts: Sequence[sql.Composable]) 
 
 def _make_own_tables(connection: Connection, location: TablePlace) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SETUP])
-    if has_table(connection, TableName(location.own, OWN_TABLES[-1])):  # which is made last
+    if has_table(connection, TableName(location.own_schema, OWN_TABLES[-1])):  # which is made last
         return
-    if not is_true(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", location.own):
+    if not is_true(
+        connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", location.own_schema
+    ):
         connection.execute(location.query("CREATE SCHEMA {own}"), ())
     for statement in TABLES.strip().split(";\n"):
         connection.execute(location.query(statement), ())
 
 
-def _create(connection: Connection, location: TablePlace, table_spec: WantedTable) -> None:
+def _create(connection: Connection, location: TablePlace, table_spec: TableSpec) -> None:
     columns: list[sql.Composable] = [
         sql.SQL("{} {} {}").format(
             identifier(f.name), _type(f), sql.SQL("" if f.nullable else "NOT NULL")
@@ -289,7 +291,7 @@ def _create(connection: Connection, location: TablePlace, table_spec: WantedTabl
 
 
 def _bind(
-    connection: Connection, location: TablePlace, table_spec: WantedTable, owner: TableOwner
+    connection: Connection, location: TablePlace, table_spec: TableSpec, owner: TableOwner
 ) -> None:
     """Binds a table that is new, or somebody else's and empty."""
     index = "CREATE INDEX ON {table} USING brin ({window}) WITH (autosummarize = on)"
@@ -337,7 +339,7 @@ def _bind_key(
         connection.execute(make, ())
 
 
-def refuse_others_rows(connection: Connection, location: TablePlace) -> None:
+def refuse_foreign_rows(connection: Connection, location: TablePlace) -> None:
     """Refuses a table that isn't bound and isn't empty.
 
     Raises:
@@ -347,9 +349,9 @@ def refuse_others_rows(connection: Connection, location: TablePlace) -> None:
     if not is_true(connection, location.query("SELECT EXISTS (SELECT FROM {table})")):
         return
     advice = "Set sink.table to a name that isn't taken, or to a table without rows."
-    names = [location.own, location.name.quoted, str(location.name)]
+    names = [location.own_schema, location.name.quoted, str(location.name)]
     bound_row = (
-        has_table(connection, TableName(location.own, "targets"))
+        has_table(connection, TableName(location.own_schema, "targets"))
         and connection.execute(location.query(_BY_NAME), names).fetchone()
     )
     if bound_row:
@@ -359,7 +361,7 @@ def refuse_others_rows(connection: Connection, location: TablePlace) -> None:
             f" {advice}"
         )
     raise SpecError(
-        f"the table {location} was not made by windrow, as far as the schema {location.own}"
+        f"the table {location} was not made by windrow, as far as the schema {location.own_schema}"
         " knows, and"
         " holds rows",
         "setup",

@@ -156,7 +156,7 @@ _FIRST_MICRO = -211_813_488_000_000_000 + MICROS
 
 
 def copy_rows(batch: pa.RecordBatch) -> bytes:
-    """Encodes a batch's rows, without COPY's header and trailer. None of them is `unstorable`."""
+    """Encodes a batch's rows, without COPY's header and trailer. None of them is `find_unstorable`."""
     encoders: dict[str, Any] = {}
     columns, names = [], [str(number) for number in range(batch.num_columns)]
     for name, array in zip(names, batch.columns, strict=True):
@@ -179,7 +179,7 @@ def copy_rows(batch: pa.RecordBatch) -> bytes:
     return octets if len(rest) == len(TAIL) else octets + rest[: -len(TAIL)]
 
 
-def unstorable(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], str] | None:
+def find_unstorable(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], str] | None:
     """Finds the first column with values that it can't hold: their rows, ascending, and why."""
     return next(
         (
@@ -244,7 +244,7 @@ class _Since1970(Loader):
         return int.from_bytes(data, signed=True) + (DAYS if len(data) == 4 else MICROS)
 
 
-def rows(
+def read_rows(
     connection: Connection,
     location: TablePlace,
     schema: pa.Schema,

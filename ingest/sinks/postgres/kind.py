@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.errors import needing
+from windrow.ingest.errors import require_extra
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.paths import absolute
 from windrow.ingest.settings.values import Text, TextOrEmpty, Values
@@ -112,10 +112,10 @@ class PostgresSection(SinkSection):
         """False for a table with versions: one that lies between two others may still come."""
         return self.primary_key is not None and self.version is None
 
-    def place(self, folder: Path) -> str:
+    def location(self, folder: Path) -> str:
         """The table's place, without user, password and options."""
         del folder
-        return f"postgresql://{server_url(self.url).place}/{table_name(self.table)}"
+        return f"postgresql://{server_url(self.url).address}/{table_name(self.table)}"
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         name = table_name(self.table)
@@ -132,7 +132,7 @@ class PostgresSection(SinkSection):
 
 
 def _store(section: PostgresSection, name: TableName, folder: Path, *more: Any) -> PostgresStore:
-    with needing("postgres", "Tables in PostgreSQL can't be read or written"):
+    with require_extra("postgres", "Tables in PostgreSQL can't be read or written"):
         from windrow.ingest.sinks.postgres.server import TablePlace, refuse_unusable
         from windrow.ingest.sinks.postgres.store import PostgresStore
     from windrow.ingest.sinks.kit import Place

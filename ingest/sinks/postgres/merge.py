@@ -38,9 +38,9 @@ from windrow.ingest.sinks.kit import (
     committed_by_key,
     refuse_unmergeable,
 )
-from windrow.ingest.sinks.postgres.catalog import BoundTable, rows_stay, tombstones_name
+from windrow.ingest.sinks.postgres.catalog import BoundTable, kept_rows_error, tombstones_name
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns, column_type
-from windrow.ingest.sinks.postgres.encode import rows
+from windrow.ingest.sinks.postgres.encode import read_rows
 from windrow.ingest.sinks.postgres.server import identifier
 from windrow.ingest.sinks.postgres.stage import (
     CopyFile,
@@ -92,7 +92,7 @@ def merge(
     merging.write()
     key = receipt.window.key
     older = committed_by_key(table, [key]).get(key) if receipt.generation > 0 else None
-    merged = merging.counts.after(
+    merged = merging.counts.to_merged(
         None if older is None else older.receipt,
         tombstones_changed=merging.tombstones_changed if keyed.has_tombstones else None,
     )
@@ -107,7 +107,7 @@ class Merge:
     ) -> None:
         self.counts, self.tombstones_changed = MergeCounts(), MergeCounts()
         self._late: dict[str, int] = {}
-        self.table, self.place, self._connection = table, table.place, table.connection
+        self.table, self.location, self._connection = table, table.location, table.connection
         self._keyed, self._columns = keyed, columns
         self._key, self.dead_replay = receipt.window.key, receipt.dead_replay is not None
 
@@ -123,7 +123,7 @@ class Merge:
             " IDENTITY) ON COMMIT DROP",
             columns=sql.SQL(", ").join(columns),
         )
-        copy_in(self._connection, self.place, files, chosen, _CHANGES)
+        copy_in(self._connection, self.location, files, chosen, _CHANGES)
 
     @property
     def _changes(self) -> pa.Schema:
@@ -218,7 +218,7 @@ class Merge:
         for (name,) in unchanged_columns:
             for others, has_deleted in (
                 (self._query(earlier, order=self._last_first, name=_literal(name)), True),
-                (self.place.table, self._keyed.key.marks),
+                (self.location.table, self._keyed.key.marks),
             ):
                 self._execute(
                     "UPDATE {last} w SET {column} = t.{column}, {unavailable} = array_replace("
@@ -231,7 +231,7 @@ class Merge:
                     if has_deleted
                     else sql.SQL("false"),
                 )
-        self.counts.kept, self.counts.unknown = self._first_row(
+        self.counts.kept_count, self.counts.unknown = self._first_row(
             "SELECT count(*) FILTER (WHERE known), count(*) FILTER (WHERE NOT known) FROM (SELECT"
             " cardinality(array_remove(w.{unavailable}, NULL)) = 0 AS known FROM {last} w WHERE"
             " {leaves}) counted"
@@ -242,8 +242,13 @@ class Merge:
         )
         numbers: list[int] = []
         hashes: list[int] = []
-        for batch in rows(
-            self._connection, self.place, schema, self._query("w WHERE {leaves}"), (), source=_LAST
+        for batch in read_rows(
+            self._connection,
+            self.location,
+            schema,
+            self._query("w WHERE {leaves}"),
+            (),
+            source=_LAST,
         ):
             numbers += batch[number].to_pylist()
             hashes += self._keyed.hashes(batch.drop_columns([number])).view(np.int64).tolist()
@@ -278,16 +283,16 @@ class Merge:
                 "SELECT count(*) FROM {table} t JOIN {last} w ON {same} WHERE t.{window} = %s",
                 self._key,
             )
-        counts.rows_removed, counts.removed = self.counted(
+        counts.rows_removed, counts.removed = self.count_rows(
             "{table} t JOIN {last} w ON {same}", alias="t"
         )
-        counts.rows_added, counts.added = self.counted("{last} w WHERE {stays}", alias="w")
+        counts.rows_added, counts.added = self.count_rows("{last} w WHERE {stays}", alias="w")
         if self._keyed.has_tombstones:
             self._execute("DELETE FROM {table} t USING {last} w WHERE {same} AND w.{deleted}")
             if self._first_row(
                 "SELECT count(*) FROM {table} t JOIN {last} w ON {same} WHERE w.{deleted}"
             )[0]:
-                raise rows_stay(self.place)
+                raise kept_rows_error(self.location)
             self._change_tombstones()
         others = [
             identifier(name) for name in self._columns.names if name not in self._keyed.key.columns
@@ -298,7 +303,7 @@ class Merge:
             names=sql.SQL(", ").join(names),
             put=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others),
         )
-        refuse_fewer_rows(self.place, written_rows, counts.rows_added)
+        refuse_fewer_rows(self.location, written_rows, counts.rows_added)
         if old_counts is not None:
             gained = [
                 counts.rows_added - removed_rows for removed_rows in (replaced, counts.rows_removed)
@@ -308,10 +313,10 @@ class Merge:
     def _change_tombstones(self) -> None:
         """Writes a tombstone for each deleted key, and deletes those of keys with a row."""
         changed = self.tombstones_changed
-        changed.rows_removed, changed.removed = self.counted(
+        changed.rows_removed, changed.removed = self.count_rows(
             "{tombstones} t JOIN {last} w ON {same}", alias="t"
         )
-        changed.rows_added, changed.added = self.counted("{last} w WHERE w.{deleted}", alias="w")
+        changed.rows_added, changed.added = self.count_rows("{last} w WHERE w.{deleted}", alias="w")
         self._execute("DELETE FROM {tombstones} t USING {last} w WHERE {same}")
         self._execute(
             "INSERT INTO {tombstones} ({tombstone})"
@@ -323,12 +328,12 @@ class Merge:
 
     def others(self) -> list[sql.Composable]:
         """The tables with the last committed change of each key: rows, and tombstones."""
-        rows = self.place.table
+        rows = self.location.table
         return [rows, self._tombstones] if self._keyed.has_tombstones else [rows]
 
     @property
     def _tombstones(self) -> sql.Composable:
-        name = tombstones_name(self.place, self.table.target)
+        name = tombstones_name(self.location, self.table.target)
         return identifier(name.schema, name.table)
 
     def _wins(self) -> sql.Composable:
@@ -382,7 +387,7 @@ class Merge:
             if self._keyed.key.marks
             else sql.SQL("NOT w.{}").format(identifier(DELETED))
         )
-        return self.place.query(
+        return self.location.query(
             text,
             changes=_CHANGES,
             last=_LAST,
@@ -406,7 +411,7 @@ class Merge:
         row = self._connection.execute(self._query(text, **names), values).fetchone()
         return row or (0, 0)
 
-    def counted(self, rows_of: str, alias: str) -> tuple[int, int]:
+    def count_rows(self, rows_of: str, alias: str) -> tuple[int, int]:
         """Counts rows, and sums up their hashes."""
         # no value is in this text
         counts = f"SELECT count(*), coalesce(sum({alias}.{{hash}}), 0) FROM {rows_of}"  # noqa: S608

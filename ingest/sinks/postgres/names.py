@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.sinks.kit import quote_identifier
 
 LONGEST = 63
@@ -64,4 +64,4 @@ def name_problems(name: str, longest: int = LONGEST) -> Iterator[str]:
     if not name.isprintable():
         yield f"the name {name!r} holds control characters"
     if len(name.encode()) > longest:
-        yield f"the name {name} is longer than {counted(longest, 'byte')}"
+        yield f"the name {name} is longer than {format_count(longest, 'byte')}"

@@ -37,7 +37,7 @@ from windrow.ingest.errors import (
     Stage,
     UnreachableError,
     WindrowError,
-    first_few,
+    join_first_few,
 )
 from windrow.ingest.settings.libpq import TCP, tls_advice
 from windrow.ingest.settings.secrets import masked
@@ -180,7 +180,7 @@ class TablePlace(msgspec.Struct, frozen=True):
 
     url: ServerUrl
     name: TableName
-    own: str
+    own_schema: str
 
     @property
     def identity(self) -> str:
@@ -188,7 +188,7 @@ class TablePlace(msgspec.Struct, frozen=True):
         return f"postgres:{self}"
 
     def __str__(self) -> str:
-        return f"{self.url.place}/{self.name}"
+        return f"{self.url.address}/{self.name}"
 
     @property
     def table(self) -> sql.Composable:
@@ -200,9 +200,9 @@ class TablePlace(msgspec.Struct, frozen=True):
 
         It has to be run with values, if only an empty list (`identifier`).
         """
-        own_tables = {name: identifier(self.own, name) for name in OWN_TABLES}
+        own_tables = {name: identifier(self.own_schema, name) for name in OWN_TABLES}
         return sql.SQL(text).format(
-            table=self.table, own=identifier(self.own), **own_tables, **names
+            table=self.table, own=identifier(self.own_schema), **own_tables, **names
         )
 
 
@@ -216,7 +216,7 @@ def refuse_unusable(url: ServerUrl) -> None:
         conninfo.conninfo_to_dict(url.text)
     except psycopg.ProgrammingError:
         raise SpecError(
-            f"the URL of the server {url.place} can't be read, or has an option that libpq doesn't"
+            f"the URL of the server {url.address} can't be read, or has an option that libpq doesn't"
             " know",
             "spec",
             "See PostgreSQL's documentation, libpq: connection URIs. What is special in a user or a"
@@ -230,7 +230,7 @@ def _connect(url: ServerUrl) -> Connection:
         **{k: v for k, v in _DEFAULTS.items() if k not in url_settings},
         "client_encoding": "UTF8",
     }
-    with waiting_for(f"a connection to the server {url.place}"):
+    with waiting_for(f"a connection to the server {url.address}"):
         return Connection.connect(
             url.text,
             autocommit=True,
@@ -239,13 +239,15 @@ def _connect(url: ServerUrl) -> Connection:
         )
 
 
-def reading(location: TablePlace, stage: Stage = "setup") -> AbstractContextManager[Connection]:
+def begin_read(location: TablePlace, stage: Stage = "setup") -> AbstractContextManager[Connection]:
     """Opens a connection in a read-only transaction that sees one state of all tables."""
     begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     return _transaction(location, stage, begin, idle_in_transaction_session_timeout="0")
 
 
-def writing(location: TablePlace, stage: Stage = "commit") -> AbstractContextManager[Connection]:
+def begin_write(
+    location: TablePlace, stage: Stage = "commit"
+) -> AbstractContextManager[Connection]:
     """Opens a connection in a transaction that writes, whatever the server's defaults are.
 
     Each of its statements sees all that is committed by then. What isn't committed is rolled back.
@@ -277,9 +279,9 @@ def _transaction(
                 connection.rollback()
             connection.close()
     except psycopg.Error as error:
-        raised = explained(location, error, stage)
+        raised = to_windrow_error(location, error, stage)
         if is_lost(error) or error.sqlstate in _RETRIED:
-            raised = LostConnectionError(raised.what, stage, raised.do)
+            raised = LostConnectionError(raised.message, stage, raised.advice)
         raise raised from error
 
 
@@ -329,7 +331,7 @@ def is_lost(error: psycopg.Error) -> bool:
     return state not in _KNOWN and (state.startswith("08") or state in _ENDED)
 
 
-def explained(location: TablePlace, error: psycopg.Error, stage: Stage) -> WindrowError:
+def to_windrow_error(location: TablePlace, error: psycopg.Error, stage: Stage) -> WindrowError:
     """The windrow error for an error of the driver.
 
     Its message quotes no values, unlike the one of the server.
@@ -338,18 +340,18 @@ def explained(location: TablePlace, error: psycopg.Error, stage: Stage) -> Windr
     cause = _lock_holders(location) if state == "55P03" else reason(url, error)
     advice = tls_advice(str(error)) if not state else None
     if advice is not None:
-        return SpecError(f"the server {url.place} isn't trusted: {cause}", stage, advice)
+        return SpecError(f"the server {url.address} isn't trusted: {cause}", stage, advice)
     if state in _KNOWN:
         kind, template, next_step = _KNOWN[state]
-        return kind(f"the server {url.place}: {template.format(cause)}", stage, next_step)
+        return kind(f"the server {url.address}: {template.format(cause)}", stage, next_step)
     unable = (
         isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         and state[:2] not in _OF_THE_TABLE
     )
     if unable or is_lost(error) or state in {"25006", "57014"}:
-        return UnreachableError(f"the server {url.place} can't be used: {cause}", stage, _CHECK)
+        return UnreachableError(f"the server {url.address} can't be used: {cause}", stage, _CHECK)
     return RefusedError(
-        f"the server {url.place} refused it: {cause}",
+        f"the server {url.address} refused it: {cause}",
         stage,
         "Nothing was committed. A constraint, an index or a trigger of the table, or somebody's"
         " change of it? Fix that, or refuse such rows by a rule of the schema; then run the window"
@@ -371,7 +373,7 @@ def _lock_holders(location: TablePlace) -> str:
         connection.execute("SET lock_timeout = '1s'")
         names = [location.name.quoted] * 2
         pids = [pid for (pid,) in connection.execute(location.query(_LOCK_HOLDERS), names)]
-    return f"pid {first_few(pids) or 'unknown'}"
+    return f"pid {join_first_few(pids) or 'unknown'}"
 
 
 def reason(url: ServerUrl, error: psycopg.Error) -> str:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from windrow.ingest.errors import RefusedError, UnreachableError, counted
+from windrow.ingest.errors import RefusedError, UnreachableError, format_count
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.kit import (
     DeadLetterLayout,
@@ -35,8 +35,8 @@ from windrow.ingest.sinks.kit import (
     window_folder,
 )
 from windrow.ingest.sinks.postgres.columns import HASH, KeyedColumns
-from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows, unstorable
-from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, explained
+from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, copy_rows, find_unstorable
+from windrow.ingest.sinks.postgres.server import OF_A_ROW, Connection, TablePlace, to_windrow_error
 
 _BLOCK = 1 << 20
 """The bytes of a file that are in the driver's memory at once."""
@@ -130,7 +130,7 @@ class PostgresStager(FileStager[CopyFile]):
         super().__init__(made_by.staging, made_by.layout, split, file)
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        misfit, keyed = unstorable(batch), self._made_by.keyed
+        misfit, keyed = find_unstorable(batch), self._made_by.keyed
         if misfit is not None:
             advice = (
                 "Nothing was committed. Refuse such values by a rule of the schema, so that their"
@@ -169,7 +169,7 @@ class CopyFiles(StagedFiles[CopyFile]):
         """
         size = crc = 0
         try:
-            with self.place.filesystem().open_input_stream(file.path) as source:
+            with self.folder.filesystem().open_input_stream(file.path) as source:
                 while block := bytes(source.read(_BLOCK)):
                     size, crc = size + len(block), zlib.crc32(block, crc)
                     yield block
@@ -188,12 +188,12 @@ class CopyFiles(StagedFiles[CopyFile]):
         if (size, crc) != (file.size, file.crc):
             raise self._unusable_error(
                 file,
-                f"is damaged: its {counted(size, 'byte')} are not the {file.size} that were staged",
+                f"is damaged: its {format_count(size, 'byte')} are not the {file.size} that were staged",
             )
 
     def position(self, file: CopyFile, number: int) -> tuple[str, int, int]:
         """Reads topic, partition and offset of a file's row, which are counted from 1."""
-        filesystem, row = self.place.filesystem(), dict[str, bytes]()
+        filesystem, row = self.folder.filesystem(), dict[str, bytes]()
         with filesystem.open_input_stream(file.path, buffer_size=_BLOCK) as source:
             source.read(len(HEAD))
             for _ in range(min(number, file.rows)):
@@ -244,7 +244,7 @@ def refuse_fewer_rows(location: TablePlace, written_rows: int, rows: int) -> Non
     """
     if written_rows != rows:
         raise RefusedError(
-            f"{location} took {written_rows} of {counted(rows, 'row')}: a trigger or a rule of the"
+            f"{location} took {written_rows} of {format_count(rows, 'row')}: a trigger or a rule of the"
             f" table keeps rows out",
             "commit",
             "Nothing was committed. Take it off, then run the window again.",
@@ -286,7 +286,7 @@ def _copy_file(
         line = re.search(r"^COPY .*?, \w+ (\d+)", error.diag.context or "", re.MULTILINE)
         if line is None or (error.sqlstate or "")[:2] not in OF_A_ROW:
             raise
-        refused = explained(location, error, "commit")
+        refused = to_windrow_error(location, error, "commit")
         with suppress(OSError, ValueError):  # the file may be gone or damaged by now
             refused.topic, refused.partition, refused.offset = staged.position(file, int(line[1]))
         raise refused from error

@@ -55,15 +55,15 @@ from windrow.ingest.sinks.postgres.columns import (
     check_rows,
 )
 from windrow.ingest.sinks.postgres.create import (
-    WantedTable,
+    TableSpec,
     change_columns,
-    checked_table,
+    check_table,
     column_changes,
     ensure,
-    refuse_others_rows,
+    refuse_foreign_rows,
     try_to_create,
 )
-from windrow.ingest.sinks.postgres.encode import rows
+from windrow.ingest.sinks.postgres.encode import read_rows
 from windrow.ingest.sinks.postgres.merge import merge
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory, ShownNul, copy_in
@@ -92,7 +92,7 @@ class PostgresStore:
         primary_key: PrimaryKey | None = None,
     ) -> None:
         self.capabilities = Capabilities(mode="append" if primary_key is None else "upsert")
-        self.table, self.place, self.identity = table, str(table), table.identity
+        self.table, self.location, self.identity = table, str(table), table.identity
         self.primary_key = primary_key
         self.metadata, self._evolve = dict(metadata), evolve
         position = [self.metadata[name] for name in ("topic", "partition", "offset")]
@@ -119,24 +119,24 @@ class PostgresStore:
         try_to_create(self.table)
 
     def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
-        ensure(self.table, self.wanted(columns), owner)
+        ensure(self.table, self.to_table_spec(columns), owner)
 
-    def wanted(self, columns: pa.Schema) -> WantedTable:
+    def to_table_spec(self, columns: pa.Schema) -> TableSpec:
         """The table that the spec describes, with these columns."""
-        return WantedTable(columns, self.metadata["window"], self._evolve, self.keyed)
+        return TableSpec(columns, self.metadata["window"], self._evolve, self.keyed)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresState | None]:
-        with server.reading(self.table) as connection:
-            existing = catalog.table_at(connection, self.table)
+        with server.begin_read(self.table) as connection:
+            existing = catalog.find_table(connection, self.table)
             if existing is not None and existing.target is None:
-                refuse_others_rows(connection, self.table)
+                refuse_foreign_rows(connection, self.table)
             yield self._state(connection, existing)
 
     @contextmanager
     def writing(self) -> Iterator[PostgresState | None]:
-        with server.writing(self.table) as connection:
-            yield self._state(connection, catalog.table_at(connection, self.table, lock=True))
+        with server.begin_write(self.table) as connection:
+            yield self._state(connection, catalog.find_table(connection, self.table, lock=True))
 
     def _state(
         self, connection: Connection, existing: ExistingTable | None
@@ -171,7 +171,7 @@ class PostgresState(BoundTable):
         """None: the server only estimates the number of rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        return column_changes(self, self._store.wanted(columns))
+        return column_changes(self, self._store.to_table_spec(columns))
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
@@ -183,9 +183,9 @@ class PostgresState(BoundTable):
         ]
         schema = pa.schema([columns.field(name) for name in names or row_columns])
         if window is None:
-            return rows(self.connection, self.place, schema, sql.SQL(""), ())
+            return read_rows(self.connection, self.location, schema, sql.SQL(""), ())
         where = sql.SQL("WHERE {} = %s").format(identifier(self.target.window_column))
-        return rows(self.connection, self.place, schema, where, [window.key])
+        return read_rows(self.connection, self.location, schema, where, [window.key])
 
     def unneeded(self, old: Mapping[str, int], _cutoff: int) -> Mapping[str, int]:
         """All of them: a commit copies rows out, and is refused if its files are gone."""
@@ -198,7 +198,7 @@ class PostgresState(BoundTable):
         except psycopg.Error as error:
             if not server.is_lost(error):
                 raise
-            return Unanswered(server.reason(self.place.url, error))
+            return Unanswered(server.reason(self.location.url, error))
         return Written(self.version + 1, receipt)
 
     def _write(self, change: TableChange) -> Receipt | None:
@@ -209,16 +209,16 @@ class PostgresState(BoundTable):
             return None
         columns, keyed = self.target.columns, self._store.keyed
         if change.columns is not None:
-            columns = change_columns(self, self._store.wanted(change.columns))
+            columns = change_columns(self, self._store.to_table_spec(change.columns))
         key, receipt, staged = change.window.key, change.receipt, self._store.staged
-        files = staged.named(change.staged)
+        files = staged.decode_committables(change.staged)
         if keyed is not None and receipt is not None:
             receipt = merge(self, keyed, columns, receipt, staged, files)
         else:
             old_counts = self.row_counts(key)
             if change.replaces:
                 self.delete_rows(key)
-            copy_in(self.connection, self.place, staged, files)
+            copy_in(self.connection, self.location, staged, files)
             if old_counts is not None:
                 gained = sum(file.rows for file in files) - (
                     old_counts[0] if change.replaces else 0
@@ -234,21 +234,21 @@ class PostgresState(BoundTable):
 
     def rows(self) -> int:
         row = self.connection.execute(
-            self.place.query("SELECT count(*) FROM {table}"), ()
+            self.location.query("SELECT count(*) FROM {table}"), ()
         ).fetchone()
         return 0 if row is None else int(row[0])
 
-    def every(self) -> Iterator[pa.RecordBatch]:
+    def all_rows(self) -> Iterator[pa.RecordBatch]:
         return self.scan(None)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
         """Leaves out the hashes, as `scan` does."""
         keyed = self._store.keyed
         if keyed is not None and keyed.has_tombstones:
-            name = tombstones_name(self.place, self.target)
-            tombstones_location = TablePlace(self.place.url, name, self.place.own)
+            name = tombstones_name(self.location, self.target)
+            tombstones_location = TablePlace(self.location.url, name, self.location.own_schema)
             columns = pa.schema([self.target.columns.field(name) for name in keyed.tombstone])
-            yield from rows(self.connection, tombstones_location, columns, sql.SQL(""), ())
+            yield from read_rows(self.connection, tombstones_location, columns, sql.SQL(""), ())
 
     def lost_tombstones(
         self, receipts: Sequence[Receipt]
@@ -265,6 +265,6 @@ class PostgresSink(WindowTable):
 
     def columns_to_come(self) -> Sequence[str]:
         """Checks a table, too, that somebody made for windrow and that no run has bound yet."""
-        with server.reading(self.store.table) as connection:
-            checked_table(connection, self.store.table, self.store.wanted(self.columns))
+        with server.begin_read(self.store.table) as connection:
+            check_table(connection, self.store.table, self.store.to_table_spec(self.columns))
         return super().columns_to_come()

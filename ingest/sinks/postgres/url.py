@@ -26,10 +26,10 @@ class ServerUrl(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"ServerUrl({self.place})"
+        return f"ServerUrl({self.address})"
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The hosts and the database, without user, password and options."""
         return f"{','.join(self.hosts)}/{self.database}"
 

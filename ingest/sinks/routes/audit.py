@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import counted
+from windrow.ingest.errors import format_count
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Window
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.sink import Audit, RowsHeld, Sink, Unreadable
-from windrow.ingest.sinks.routes.parts import routed
+from windrow.ingest.sinks.routes.parts import to_routed
 
 _DO_ROUTE = (
     "The ledger has no copy of the receipts of a route's table. Restore what windrow keeps next to"
@@ -126,13 +126,13 @@ def _check_tables(
     for routed_rows in receipt.routed:
         table_receipt = by_name.get(routed_rows.table, {}).get(receipt.window.key)
         if isinstance(table_receipt, Unreadable):
-            return msgspec.structs.replace(table_receipt, do=_DO_ROUTE)
+            return msgspec.structs.replace(table_receipt, advice=_DO_ROUTE)
         if table_receipt is None and not routed_rows.rows:
             continue
         if (
             table_receipt is None
             or table_receipt.generation != receipt.generation
-            or routed(routed_rows.table, table_receipt) != routed_rows
+            or to_routed(routed_rows.table, table_receipt) != routed_rows
         ):
             named = routed_rows.table in by_name
             state = (
@@ -142,12 +142,12 @@ def _check_tables(
                 if table_receipt is None
                 else (
                     f"has generation {table_receipt.generation} of it with"
-                    f" {counted(table_receipt.counts.rows, 'row')}"
+                    f" {format_count(table_receipt.counts.rows, 'row')}"
                 )
             )
             message = (
                 f"window {receipt.window.key}, generation {receipt.generation}, has"
-                f" {counted(routed_rows.rows, 'row')} in {routed_rows.table}, which {state}"
+                f" {format_count(routed_rows.rows, 'row')} in {routed_rows.table}, which {state}"
             )
             return Unreadable(
                 receipt.window.key,

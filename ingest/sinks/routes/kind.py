@@ -97,12 +97,12 @@ class RoutesSection(SinkSection):
                     yield ("tables", number, "values"), f"{value} leads to another table already"
                 seen_values.add(value)
 
-    def place(self, folder: Path) -> str:
+    def location(self, folder: Path) -> str:
         """Place of the table with the receipts."""
-        return self.other.place(folder)
+        return self.other.location(folder)
 
     def make(self, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        from windrow.ingest.errors import SpecError, checked_answer
+        from windrow.ingest.errors import SpecError, check_output
         from windrow.ingest.sinks.routes.sink import RoutedSink
         from windrow.ingest.sinks.routes.stage import Rule
 
@@ -116,11 +116,11 @@ class RoutesSection(SinkSection):
         routes = [
             (
                 Rule(route.values or (), route.pattern),
-                checked_answer(route.sink, route.sink.make(rows, metadata, folder), "stager"),
+                check_output(route.sink, route.sink.make(rows, metadata, folder), "stager"),
             )
             for route in self.tables
         ]
-        default_sink = checked_answer(self.other, self.other.make(rows, metadata, folder), "stager")
+        default_sink = check_output(self.other, self.other.make(rows, metadata, folder), "stager")
         return RoutedSink(self.by, self.name or "", routes, default_sink, rows, metadata)
 
     def dead_place(self, folder: Path) -> str:

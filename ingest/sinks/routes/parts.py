@@ -79,7 +79,7 @@ def receipt_for(
     base = {_range(s): s for s in newest.splits} if newest is not None and adds else {}
     splits = tuple(_counts(s, parts.get(_range(s)), base.get(_range(s))) for s in receipt.splits)
     dead_replay = (
-        msgspec.structs.replace(receipt.dead_replay, of=newest.attempt)
+        msgspec.structs.replace(receipt.dead_replay, replayed_attempt=newest.attempt)
         if newest is not None and receipt.dead_replay is not None
         else None
     )
@@ -88,7 +88,7 @@ def receipt_for(
     )
 
 
-def expected(
+def expected_routed(
     table: str, parts: Mapping[Range, TableRows], receipt: Receipt, older: Receipt | None
 ) -> Routed:
     """Rows and checksum that a table must have of a window.
@@ -105,7 +105,7 @@ def expected(
     return Routed(table, rows, checksum_text(checksum))
 
 
-def emptied(receipt: Receipt, generation: int) -> Receipt:
+def to_empty_receipt(receipt: Receipt, generation: int) -> Receipt:
     """A table's receipt without rows, for a generation from before the table existed."""
     splits = tuple(_counts(s, None, None) for s in receipt.splits)
     changed = {
@@ -118,7 +118,7 @@ def emptied(receipt: Receipt, generation: int) -> Receipt:
     return msgspec.structs.replace(receipt, **changed)
 
 
-def routed(table: str, receipt: Receipt) -> Routed:
+def to_routed(table: str, receipt: Receipt) -> Routed:
     """A table's entry in the window's receipt."""
     checksum = sum(int(s.checksums.rows, 16) for s in receipt.splits)
     return Routed(table, receipt.counts.rows, checksum_text(checksum))

@@ -35,7 +35,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, SpecError, counted
+from windrow.ingest.errors import RefusedError, SpecError, format_count
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Window
 from windrow.ingest.model.receipt import Committed, Receipt, Routed, Staged
@@ -59,12 +59,12 @@ from windrow.ingest.sinks.kit import (
 )
 from windrow.ingest.sinks.routes.audit import RoutedAudit
 from windrow.ingest.sinks.routes.parts import (
-    emptied,
-    expected,
+    expected_routed,
     parts_for,
     receipt_for,
-    routed,
     staged_for,
+    to_empty_receipt,
+    to_routed,
 )
 from windrow.ingest.sinks.routes.stage import By, RoutedStagerFactory, Router, Rule
 
@@ -98,15 +98,15 @@ class RoutedSink:
             Router(routed_by, name, tuple(rule for rule, _ in routes)),
             tuple(sink for _, sink in routes),
         )
-        self._other, self._load = default_sink, rows
+        self._default_sink, self._load = default_sink, rows
         self.metadata = dict(metadata)
-        refuse_not_apart(self._tables, default_sink)
+        refuse_shared_tables(self._tables, default_sink)
         if isinstance(rows, pa.Schema):
             self._router.check_columns(rows)
 
     @property
     def _all_sinks(self) -> tuple[Sink, ...]:
-        return (*self._tables, self._other)
+        return (*self._tables, self._default_sink)
 
     @cached_property
     def _checked_router(self) -> Router:
@@ -117,7 +117,7 @@ class RoutedSink:
     @property
     def identity(self) -> str:
         """Identity of the last table, so that a pipeline may begin with that table alone."""
-        return self._other.identity
+        return self._default_sink.identity
 
     @property
     def capabilities(self) -> Capabilities:
@@ -125,7 +125,7 @@ class RoutedSink:
         return Capabilities(atomic="table")
 
     def is_at(self, identity: str) -> bool:
-        return self._other.is_at(identity)
+        return self._default_sink.is_at(identity)
 
     def refuse_unwritable(self) -> None:
         for sink in self._all_sinks:
@@ -141,12 +141,12 @@ class RoutedSink:
         return [warning for sink in self._all_sinks for warning in sink.warnings()]
 
     def owner(self) -> TableOwner | None:
-        return self._other.owner()
+        return self._default_sink.owner()
 
     def prepare(self, owner: TableOwner, replaced: Collection[str] = ()) -> None:
         """Prepares the last table first: the pipeline that owns it may go on."""
         assert self._checked_router
-        for sink in (self._other, *self._tables):
+        for sink in (self._default_sink, *self._tables):
             sink.prepare(owner, replaced)
 
     def columns_to_come(self) -> Sequence[str]:
@@ -158,10 +158,10 @@ class RoutedSink:
         ]
 
     def look(self, window: Window) -> Committed | None:
-        return self._other.look(window)
+        return self._default_sink.look(window)
 
     def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
-        return self._other.looks(windows)
+        return self._default_sink.looks(windows)
 
     def committed(self, windows: Sequence[Window]) -> set[Window]:
         """Leaves out the windows with rows in a table that lacks them: it is an older copy.
@@ -169,7 +169,7 @@ class RoutedSink:
         A table that was added later lacks windows, too: those before its first one. Of these the
         newest receipt alone is read, which names the table only if that had the window.
         """
-        committed_windows = self._other.committed(windows)
+        committed_windows = self._default_sink.committed(windows)
         for sink in self._tables:
             table_windows = sink.committed(sorted(committed_windows))
             absent = sorted(committed_windows - table_windows)
@@ -178,22 +178,22 @@ class RoutedSink:
                 first = 0
             committed_windows -= {
                 committed.receipt.window
-                for committed in self._other.looks(absent[first:])
+                for committed in self._default_sink.looks(absent[first:])
                 if committed is not None and _rows_in(sink, committed)
             }
         return committed_windows
 
     def receipts(self) -> Iterator[Committed]:
-        return self._other.receipts()
+        return self._default_sink.receipts()
 
     def wait_until_decided(self) -> None:
-        self._other.wait_until_decided()
+        self._default_sink.wait_until_decided()
 
     def size(self) -> None:
         """Returns None: one table's size isn't that of all."""
 
     def receipt_text(self, receipt: Receipt) -> str:
-        return self._other.receipt_text(receipt)
+        return self._default_sink.receipt_text(receipt)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> RoutedStagerFactory:
         return RoutedStagerFactory(
@@ -202,7 +202,11 @@ class RoutedSink:
         )
 
     def progress_folder(self) -> ProgressFolder | None:
-        return self._other.progress_folder() if isinstance(self._other, ShowsProgress) else None
+        return (
+            self._default_sink.progress_folder()
+            if isinstance(self._default_sink, ShowsProgress)
+            else None
+        )
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """Commits to the other tables, then to the last one.
@@ -212,7 +216,7 @@ class RoutedSink:
                 rows of it.
         """
         receipt = msgspec.structs.replace(receipt, routed=())
-        newest = self._other.look(receipt.window)
+        newest = self._default_sink.look(receipt.window)
         if already_committed(receipt, newest) is None:
             self._refuse_left_behind(receipt, newest)
             self._refuse_conflicts(receipt)
@@ -221,15 +225,15 @@ class RoutedSink:
                 table_receipt = self._commit_to(sink, receipt, staged, newest)
                 if isinstance(table_receipt, Unknown):
                     return table_receipt
-                entries.append(routed(sink.identity, table_receipt))
+                entries.append(to_routed(sink.identity, table_receipt))
                 crash_point("commit.between")
             receipt = msgspec.structs.replace(receipt, routed=tuple(entries))
-        return self._other.commit(
-            receipt, staged_for(parts_for(self._other.identity, staged), staged)
+        return self._default_sink.commit(
+            receipt, staged_for(parts_for(self._default_sink.identity, staged), staged)
         )
 
     def audit(self) -> Audit:
-        return RoutedAudit(self._tables, self._other)
+        return RoutedAudit(self._tables, self._default_sink)
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         return [
@@ -248,9 +252,9 @@ class RoutedSink:
             return table_newest
         outcome = sink.commit(receipt_for(parts, receipt, table_newest), staged_for(parts, staged))
         if isinstance(outcome, Unknown):
-            return Unknown(f"{sink.identity}: {outcome.why}")
+            return Unknown(f"{sink.identity}: {outcome.reason}")
         if isinstance(outcome, AlreadyDone):
-            expected_rows = expected(
+            expected_rows = expected_routed(
                 sink.identity, parts, receipt, None if newest is None else newest.receipt
             )
             _refuse_other_rows(expected_rows, receipt, outcome.committed.receipt)
@@ -273,9 +277,9 @@ class RoutedSink:
         )
         for below in missing:
             assert newest is not None
-            outcome = sink.commit(emptied(newest.receipt, below + 1), [])
+            outcome = sink.commit(to_empty_receipt(newest.receipt, below + 1), [])
             if isinstance(outcome, Unknown):
-                return Unknown(f"{sink.identity}: {outcome.why}")
+                return Unknown(f"{sink.identity}: {outcome.reason}")
             table_receipt = outcome.committed.receipt
         return table_receipt
 
@@ -285,7 +289,7 @@ class RoutedSink:
         for table in () if newest is None else newest.receipt.routed:
             if table.table not in names and table.rows:
                 raise RefusedError(
-                    f"window {receipt.window.key} has {counted(table.rows, 'row')} in"
+                    f"window {receipt.window.key} has {format_count(table.rows, 'row')} in"
                     f" {table.table}, which no"
                     " route names now",
                     "commit",
@@ -300,7 +304,7 @@ class RoutedSink:
         """
         previous, following = neighbours = receipt.adjacent_windows
         adjacent = [window for window in neighbours if window is not None]
-        committed_by_window = dict(zip(adjacent, self._other.looks(adjacent), strict=True))
+        committed_by_window = dict(zip(adjacent, self._default_sink.looks(adjacent), strict=True))
         refuse_gap(
             receipt.plan,
             None if previous is None else committed_by_window[previous],
@@ -314,7 +318,7 @@ class RoutedSink:
             return
         refuse_overlap(
             receipt.plan,
-            (committed_window.receipt for committed_window in self._other.receipts()),
+            (committed_window.receipt for committed_window in self._default_sink.receipts()),
         )
 
 
@@ -328,7 +332,7 @@ def _refuse_other_rows(expected_rows: Routed, proposed: Receipt, table_receipt: 
     """Refuses a table whose rows of this generation aren't those of this attempt."""
     if (
         table_receipt.generation > proposed.generation
-        or routed(expected_rows.table, table_receipt) == expected_rows
+        or to_routed(expected_rows.table, table_receipt) == expected_rows
     ):
         return
     raise RefusedError(
@@ -342,7 +346,7 @@ def _refuse_other_rows(expected_rows: Routed, proposed: Receipt, table_receipt: 
     )
 
 
-def refuse_not_apart(tables: Sequence[Sink], default_sink: Sink) -> None:
+def refuse_shared_tables(tables: Sequence[Sink], default_sink: Sink) -> None:
     """Refuses routes to the same table, or to tables in each other's folders, also through links.
 
     A second commit to one table would find the window there already, and leave out its rows. A

@@ -56,11 +56,11 @@ class Rule(msgspec.Struct, frozen=True):
 class Router(msgspec.Struct, frozen=True):
     """Rules in their order; the first one that takes a row's value counts. Picklable.
 
-    `by` says whether the value is that of a column, that of the last header with a name, or the
+    `routed_by` says whether the value is that of a column, that of the last header with a name, or the
     topic. `name` is the column's or the header's.
     """
 
-    by: By
+    routed_by: By
     name: str
     rules: tuple[Rule, ...]
 
@@ -70,7 +70,7 @@ class Router(msgspec.Struct, frozen=True):
         Raises:
             SpecError: there is no such column, or its type can't be used for routing.
         """
-        if self.by != "column":
+        if self.routed_by != "column":
             return
         if self.name not in rows.names:
             raise SpecError(
@@ -99,11 +99,11 @@ class Router(msgspec.Struct, frozen=True):
         return chosen
 
     def _values(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Array:
-        if self.by == "topic":
+        if self.routed_by == "topic":
             return messages["topic"].cast(pa.string())
         return (
             rows[self.name].cast(pa.string())
-            if self.by == "column"
+            if self.routed_by == "column"
             else last_values(messages["headers"], self.name)
         )
 
@@ -180,7 +180,7 @@ class RoutedStager:
         try:
             return stager.check(rows, messages)
         except UnstorableRowsError as error:
-            error.rows = numbers[error.rows].tolist()
+            error.row_indices = numbers[error.row_indices].tolist()
             raise
 
     def finish(self) -> Staging:

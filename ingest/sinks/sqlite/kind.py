@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.settings.paths import absolute, is_url
-from windrow.ingest.settings.values import Text, TextOrEmpty, Values, place, sentence
+from windrow.ingest.settings.values import Text, TextOrEmpty, Values, check_location, sentence
 from windrow.ingest.sinks.kit import Rows, SinkSection
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def _path(value: str) -> str:
     if is_url(value):
         raise sentence("must be a path: SQLite locks files on this machine alone")
-    return place(value)
+    return check_location(value)
 
 
 def _table(value: str) -> str:
@@ -50,7 +50,7 @@ class SqliteSection(SinkSection):
         Text, AfterValidator(_table), Values("a name of letters, digits and underscores")
     ] = Field(description="The table in it. Dead letters go to `<table>_dead`.")
 
-    def place(self, folder: Path) -> str:
+    def location(self, folder: Path) -> str:
         """The file and, behind a `#`, the table."""
         return f"{absolute(self.path, folder)}#{self.table}"
 

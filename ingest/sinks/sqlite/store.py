@@ -18,11 +18,17 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError, counted
+from windrow.ingest.errors import (
+    DamagedError,
+    RefusedError,
+    SpecError,
+    UnreachableError,
+    format_count,
+)
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, Split, Window, covered
+from windrow.ingest.model.plan import Covered, Split, Window, covered_ranges
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks.kit import (
@@ -158,7 +164,7 @@ class SqliteStore:
 
     def __init__(self, path: str, table: str, metadata: Mapping[str, str] = DEFAULT) -> None:
         self.path, self.table, self.metadata = Place.normalized(path).uri, table, metadata
-        self.place = f"{self.path}#{table}"
+        self.location = f"{self.path}#{table}"
         self.identity = f"sqlite:{self.path}#{table.lower()}"
         staging = f"{self.path}.staged/{table.lower()}"
         self.staged = StagedFiles(staging, (DATA_FOLDER,), RowFile, consumed=True)
@@ -275,7 +281,7 @@ class SqliteStore:
             )
         if row[0] != _FORM:
             raise SpecError(
-                f"the table {self.place} was made by another version of windrow",
+                f"the table {self.location} was made by another version of windrow",
                 "setup",
                 "Take that version, or name another table; nothing is wrong with this one.",
             )
@@ -283,7 +289,7 @@ class SqliteStore:
             state = SqliteState(self, database, *row[1:])
         except (LookupError, OSError, TypeError, ValueError, msgspec.MsgspecError) as error:
             raise DamagedError(
-                f"the row of the table {self.place} in windrow_tables is damaged",
+                f"the row of the table {self.location} in windrow_tables is damaged",
                 "setup",
                 "Restore the file from a backup.",
             ) from error
@@ -372,7 +378,7 @@ class SqliteState:
             repairs.append(f"CREATE INDEX {index} ON {table} ({self._window})")
         if repairs:
             raise RefusedError(
-                f"the table {self._store.place} has lost columns, or its index {index}",
+                f"the table {self._store.location} has lost columns, or its index {index}",
                 "setup",
                 "If the rows are windrow's, bring back what is missing (a column that was renamed"
                 f" under its name of before): {'; '.join(repairs)}. Then windrow verify SPEC --deep"
@@ -428,7 +434,7 @@ class SqliteState:
         """Returns None: SQLite would have to count the rows."""
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        return Evolution.adding(self._columns, columns, self._store.place).changes
+        return Evolution.compare_added(self._columns, columns, self._store.location).changes
 
     def scan(
         self, window: Window | None, names: Sequence[str] | None = None
@@ -442,7 +448,7 @@ class SqliteState:
         # from the size of each batch follows how many rows the next one may have
         cursor, count = self._database.execute(query, values), 64
         while rows := cursor.fetchmany(count):
-            batch = batch_of(rows, read, self._store.place)
+            batch = batch_of(rows, read, self._store.location)
             yield batch
             count = rows_per_batch(len(rows), batch.nbytes)
 
@@ -479,7 +485,7 @@ class SqliteState:
         """
         execute, table_id, key = self._database.execute, self._table_id, receipt.window.key
         execute("DELETE FROM windrow_offsets WHERE id = ? AND window = ?", [table_id, key])
-        for r in covered(receipt.plan):
+        for r in covered_ranges(receipt.plan):
             row = table_id, r.topic_id, r.partition, r.stop, r.start, key
             execute(f"{insert} INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
         execute(
@@ -502,7 +508,9 @@ class SqliteState:
             self._database.execute("COMMIT")
 
     def _take_columns(self, columns: pa.Schema) -> None:
-        evolved_columns = Evolution.adding(self._columns, columns, self._store.place).columns
+        evolved_columns = Evolution.compare_added(
+            self._columns, columns, self._store.location
+        ).columns
         for field in list(evolved_columns)[len(self._columns) :]:
             self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_defined(field)}")
         content = evolved_columns.serialize().to_pybytes()
@@ -521,8 +529,8 @@ class SqliteState:
         Raises:
             RefusedError: the table has more or fewer rows by it, of this window or of others.
         """
-        folder, table, window = self._store.staged.place, self._table, self._window
-        files = self._store.staged.named(staged)
+        folder, table, window = self._store.staged.folder, self._table, self._window
+        files = self._store.staged.decode_committables(staged)
         self._store.staged.refuse_gone(files)
         counts = (
             _COUNTS.format(table=table, window=window),
@@ -541,7 +549,7 @@ class SqliteState:
         actual_counts = self._database.execute(*counts).fetchone()
         if actual_counts != expected_counts:
             raise RefusedError(
-                f"{self._store.place} would have {counted(sum(actual_counts), 'row')} after window"
+                f"{self._store.location} would have {format_count(sum(actual_counts), 'row')} after window"
                 f" {key}, and not"
                 f" {sum(expected_counts)}: a trigger, or ON CONFLICT in the table's definition,"
                 " keeps rows"

@@ -179,8 +179,8 @@ def least_passed(passed: Iterable[datetime | None], label: datetime) -> datetime
 
 def _passes(mark: Mark, append_time: frozenset[str], idle: Idle) -> bool:
     """Returns whether a mark proves that nothing from before its label will come any more."""
-    return mark.how in {"settled", "removed"} or (
-        mark.how == "end" and (idle == "exempt" or mark.topic in append_time)
+    return mark.origin in {"settled", "removed"} or (
+        mark.origin == "end" and (idle == "exempt" or mark.topic in append_time)
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from windrow.ingest.errors import CutOffError
-from windrow.ingest.kafka.timeouts import APART_SECONDS, TIMES, confirmed
+from windrow.ingest.kafka.timeouts import APART_SECONDS, TIMES, confirm
 from windrow.ingest.model.boundary import Label, Mark, TopicPartition, label_text
 from windrow.ingest.model.source import Source
 from windrow.ingest.ports.broker import Broker
@@ -37,11 +37,11 @@ def cut_off(
     return {
         m.tp: (m, ends[m.tp])
         for m in marks
-        if m.how != "removed" and m.tp in ends and ends[m.tp] < m.offset
+        if m.origin != "removed" and m.tp in ends and ends[m.tp] < m.offset
     }
 
 
-def described(mark: Mark, end: int | None, label: Label) -> str:
+def describe_cutoff(mark: Mark, end: int | None, label: Label) -> str:
     """Describes the problem, in words that follow the topic-partition's name.
 
     `end`: the end of the log; None if the log has grown again.
@@ -79,7 +79,7 @@ def refuse_cut_off(broker: Broker, source: Source, label: Label, suspects: Seque
 
 def cut_off_error(mark: Mark, end: int | None, label: Label) -> CutOffError:
     """The error for a mark of a log that was cut off, with what to do."""
-    words = described(mark, end, label)
+    words = describe_cutoff(mark, end, label)
     return CutOffError(
         words[0].upper() + words[1:], "plan", WAY_OUT, mark.topic, mark.partition, mark.offset
     )
@@ -96,8 +96,10 @@ def confirmed_cut_off(
     """
     short = _too_short(broker, marks, pause)
     others = set(marks) - {mark for mark, _ in short}
-    suspects = broker.diverged(sorted(m for m in others if m.how != "removed" and m.offset > 0))
-    diverged = confirmed(suspects, broker.diverged, pause)
+    suspects = broker.diverged_marks(
+        sorted(m for m in others if m.origin != "removed" and m.offset > 0)
+    )
+    diverged = confirm(suspects, broker.diverged_marks, pause)
     return sorted([*short, *((mark, None) for mark in diverged)])
 
 
@@ -109,7 +111,7 @@ def _too_short(
     ) -> dict[TopicPartition, tuple[Mark, int]]:
         return cut_off([mark for mark, _ in short.values()], broker.ends(list(short)))
 
-    suspects = confirmed(cut_off(marks, broker.ends([m.tp for m in marks])), look, pause)
+    suspects = confirm(cut_off(marks, broker.ends([m.tp for m in marks])), look, pause)
     return [suspects[tp] for tp in sorted(suspects)]
 
 
@@ -126,7 +128,7 @@ def confirmed_gone(
         existing = broker.topics(names)
         return [name for name in names if name not in existing]
 
-    return confirmed(missing, look, pause)
+    return confirm(missing, look, pause)
 
 
 def unless_cut_off(question: Callable[[], T], pause: Callable[[float], None]) -> T:

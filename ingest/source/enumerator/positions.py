@@ -146,7 +146,7 @@ def _committed_positions(
     broker: Broker, start: GroupOffsets, ends: Positions, setting: str
 ) -> Positions:
     """Resolves a group's offsets; one outside of the log counts as no answer."""
-    committed = broker.committed(start.group, list(ends))
+    committed = broker.committed_offsets(start.group, list(ends))
     starts = broker.log_starts(list(ends))
     committed_offsets = {tp: offset for tp, offset in committed.items() if offset is not None}
     reached = _ask_again_beyond(broker, committed_offsets, ends, setting)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windrow.ingest.errors import SpecError, first_few
+from windrow.ingest.errors import SpecError, join_first_few
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen, label_text
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.source import Initializer, Partitions, Selection, Source
@@ -135,7 +135,7 @@ def _changes(
         now = infos.get(old.topic)
         read = [f"{m.tp}@{m.offset}" for m in newest.marks if m.topic == old.topic]
         loss_text = (
-            f" Messages of the old topic from {first_few(read)} on were read by no window, and are"
+            f" Messages of the old topic from {join_first_few(read)} on were read by no window, and are"
             " lost, if it had any."
             if read
             else ""

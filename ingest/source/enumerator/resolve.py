@@ -37,7 +37,7 @@ import msgspec
 
 from windrow.ingest.errors import OpenTransactionError, SpecError
 from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, instant
-from windrow.ingest.model.grid import before, labels_between
+from windrow.ingest.model.grid import label_before, labels_between
 from windrow.ingest.model.source import AtLabel, Partitions, Source
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
@@ -90,7 +90,7 @@ class _Log(msgspec.Struct, frozen=True):
         """Returns whether the lower neighbour's cut is right and the log holds all from it on."""
         return (
             self.lower is not None
-            and self.lower.how != "log_start"
+            and self.lower.origin != "log_start"
             and self.lower.offset >= self.log_start
         )
 
@@ -188,7 +188,7 @@ def resolve(
     if lower is None and labels[0] == first:
         for log in logs:
             mark = columns[log.tp][0]
-            if mark.how != "end" and look.is_unstamped(log.tp, log.log_start, mark.offset):
+            if mark.origin != "end" and look.is_unstamped(log.tp, log.log_start, mark.offset):
                 begin = min(mark.offset, log.log_start)
                 columns[log.tp][0] = msgspec.structs.replace(mark, offset=begin)
     return _boundaries(discovered, labels, columns, start_marks)
@@ -219,7 +219,7 @@ def _start_marks(
     if not joining or not isinstance(start, AtLabel):
         ends = broker.stable_ends(joining) if joining else {}
         return {mark.tp: mark for mark in position_marks(positions(broker, start, ends))}
-    opens = before(grid, label)
+    opens = label_before(grid, label)
     begin = opens if source.joining == "window" else min(first, opens)
     cuts = {
         boundary.label: boundary.by_tp()
@@ -237,8 +237,8 @@ def _start_marks(
         )
     }
     return {
-        tp: msgspec.structs.replace(mark, how="position")
-        if mark.how == "log_start" and cuts[opens][tp].how != "log_start"
+        tp: msgspec.structs.replace(mark, origin="position")
+        if mark.origin == "log_start" and cuts[opens][tp].origin != "log_start"
         else mark
         for tp, mark in cuts[begin].items()
     }
@@ -398,7 +398,7 @@ def _boundaries(
 def _refuse_open(logs: Sequence[_Log], columns: _Columns, label: datetime) -> None:
     for log in logs:
         mark = columns[log.tp][-1]
-        if log.open and mark.how != "clamped" and mark.offset == log.end.offset:
+        if log.open and mark.origin != "clamped" and mark.offset == log.end.offset:
             raise OpenTransactionError(
                 f"A transaction is open since offset {mark.offset}, and may still bring messages"
                 f" from before {instant(label)}",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from windrow.ingest.errors import IdentityError, SpecError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, label_text
 from windrow.ingest.model.plan import Plan, Split, Window
-from windrow.ingest.model.tiling import between, refuse_other_source
+from windrow.ingest.model.tiling import offset_ranges, refuse_other_source
 
 
 def make_plan(
@@ -44,7 +44,7 @@ def make_plan(
         )
         raise ValueError(msg)
     refuse_other_source(stop, start)
-    ranges, ends = between(start, stop), stop.cuts(mark.tp for mark in start.marks)
+    ranges, ends = offset_ranges(start, stop), stop.cuts(mark.tp for mark in start.marks)
     mark = next((m for m in start.marks if m.tp not in ends or ends[m.tp].offset < m.offset), None)
     if mark is not None:
         msg = (

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from windrow.ingest.errors import DataLossError, IdentityError, SpecError, WindrowError, counted
+from windrow.ingest.errors import (
+    DataLossError,
+    IdentityError,
+    SpecError,
+    WindrowError,
+    format_count,
+)
 from windrow.ingest.model.boundary import Boundary, TopicPartition, TopicSeen, label_text
 from windrow.ingest.model.source import (
     FrozenStop,
@@ -198,7 +204,7 @@ def _removed_topics(
     if isinstance(selection, Pattern):
         carried = (
             known_names
-            - {m.topic for m in lower.marks if m.how != "removed"}
+            - {m.topic for m in lower.marks if m.origin != "removed"}
             - {t.topic for t in lower.topics if t.partitions == 0}
         )
         return sorted(
@@ -244,7 +250,7 @@ def _refuse_missing(
     for tp in selection.tps if isinstance(selection, Partitions) else ():
         if tp.topic in topics and tp.partition >= topics[tp.topic].partitions:
             raise SpecError(
-                f"The topic has {counted(topics[tp.topic].partitions, 'partition')}, and"
+                f"The topic has {format_count(topics[tp.topic].partitions, 'partition')}, and"
                 f" {tp.partition} is not"
                 " among them",
                 "plan",

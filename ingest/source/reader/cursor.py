@@ -18,10 +18,17 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from windrow.ingest.client_cache import is_keeping, keep, taken
+from windrow.ingest.client_cache import is_keeping, keep, take_client
 from windrow.ingest.errors import DataLossError, RefusedError
 from windrow.ingest.kafka.client_properties import LOG, scrub
-from windrow.ingest.kafka.error_codes import DENIED, END, GONE, LOST, PASSING, is_truncation
+from windrow.ingest.kafka.error_codes import (
+    DENIED,
+    END,
+    LOST_OFFSETS,
+    MISSING_TOPIC,
+    PASSING,
+    is_truncation,
+)
 from windrow.ingest.kafka.identity import denied_error, is_client_refused, unreachable
 from windrow.ingest.kafka.timeouts import APART_SECONDS, CONNECT_SECONDS, TIMES
 from windrow.ingest.model.plan import Split
@@ -99,7 +106,7 @@ class Cursor:
 
     def _begin_on_kept(self) -> Fetcher:
         """Takes the client that the split before has left, or makes one."""
-        fetcher = cast("Fetcher | None", taken(self._client)) if is_keeping() else None
+        fetcher = cast("Fetcher | None", take_client(self._client)) if is_keeping() else None
         if fetcher is None:
             return self._begin()
         begun = False
@@ -165,12 +172,12 @@ class Cursor:
         if code == END:
             self._end = offset
             return offset
-        if code in LOST:
+        if code in LOST_OFFSETS:
             # checked after the messages before it are taken
             self._loss = self._last_error = error
         elif code in DENIED:
             raise denied_error(self._split, self._error_text(error))
-        elif code in GONE:
+        elif code in MISSING_TOPIC:
             self._check()
         elif code not in PASSING:
             raise RefusedError(

@@ -11,10 +11,10 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from windrow.ingest.client_cache import keep, taken
+from windrow.ingest.client_cache import keep, take_client
 from windrow.ingest.errors import DataLossError
 from windrow.ingest.kafka.allowed_properties import Value
-from windrow.ingest.kafka.client_properties import revealed
+from windrow.ingest.kafka.client_properties import reveal_secrets
 from windrow.ingest.kafka.identity import IdentityCheck
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
@@ -123,9 +123,9 @@ class KafkaReader:
             RefusedError: the client met something in the log that it can't read, such
                 as a wrong checksum.
         """
-        properties = revealed(self.properties)
+        properties = reveal_secrets(self.properties)
         client = IdentityCheck, frozenset(properties.items())
-        identity = cast("IdentityCheck | None", taken(client)) or IdentityCheck(properties)
+        identity = cast("IdentityCheck | None", take_client(client)) or IdentityCheck(properties)
         planned = (
             split,
             self.plan.cluster_id,

@@ -54,7 +54,7 @@ def on_put(sink: Any, put: Put) -> None:
     sink.store.writing = hooked
 
 
-def in_between(sink: Any, turn: Callable[[], object]) -> None:
+def run_between(sink: Any, turn: Callable[[], object]) -> None:
     """Another run has its turn once, between the sink's first look and its first put."""
     turns = [turn]
 
@@ -66,7 +66,7 @@ def in_between(sink: Any, turn: Callable[[], object]) -> None:
     on_put(sink, put)
 
 
-def answered(sink: Any, *answers: tuple[Answer | Exception, bool]) -> list[int]:
+def answer_puts(sink: Any, *answers: tuple[Answer | Exception, bool]) -> list[int]:
     """Have the next puts be answered so, each done before or not; the versions that
     puts were made on, as they come.
     """

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decoded, Decoder
-from windrow.ingest.testing.contracts.values import dead, valued, verdicts, whole
+from windrow.ingest.testing.contracts.values import check_shape, dead, messages_with, verdicts
 
 SECRET = b"hunter2"
 _FEWER = settings(
@@ -44,12 +44,12 @@ class DecoderContract:
         """Messages with these values; for a decoder that looks at more than the value,
         with what it needs beside.
         """
-        return valued(values)
+        return messages_with(values)
 
-    def decoded(self, decoder: Decoder, values: Sequence[bytes | None]) -> Decoded:
+    def decode_values(self, decoder: Decoder, values: Sequence[bytes | None]) -> Decoded:
         """What becomes of messages with these values; of the shape that all promise."""
         decoded = decoder.open()(self.messages(values))
-        whole(decoded, decoder.columns.arrow_schema, len(values))
+        check_shape(decoded, decoder.columns.arrow_schema, len(values))
         return decoded
 
     def test_each_message_is_in_one_place(self, decoder: Decoder) -> None:
@@ -57,7 +57,7 @@ class DecoderContract:
         with a reason, in the order of the messages.
         """
         mixed = [value for pair in zip(self.GOOD, self.BAD, strict=False) for value in pair]
-        decoded = self.decoded(decoder, mixed)
+        decoded = self.decode_values(decoder, mixed)
         assert sorted(set(decoded.row_index.to_pylist())) == [
             i for i in range(len(mixed)) if i % 2 == 0
         ]
@@ -70,15 +70,15 @@ class DecoderContract:
     @pytest.mark.parametrize("count", [0, 1])
     def test_batches_of_one_kind(self, decoder: Decoder, count: int) -> None:
         """No messages, no rows, or no dead letters: the shapes stay the same."""
-        assert self.decoded(decoder, self.GOOD[:count]).valid == count
-        assert len(self.decoded(decoder, self.BAD[:count]).dead_index) == count
+        assert self.decode_values(decoder, self.GOOD[:count]).valid == count
+        assert len(self.decode_values(decoder, self.BAD[:count]).dead_index) == count
 
     def test_a_message_is_judged_alone(self, decoder: Decoder) -> None:
         """What becomes of a message is the same in any batch, at any place of it, also
         where the batch is a part of another.
         """
         values = [*self.GOOD, None, *self.BAD, b"", *self.GOOD]
-        together, decode = self.decoded(decoder, values), decoder.open()
+        together, decode = self.decode_values(decoder, values), decoder.open()
         decoded_alone = [decode(self.messages([value])) for value in values]
         assert verdicts(together) == {
             i: verdicts(single)[0]
@@ -103,7 +103,7 @@ class DecoderContract:
         in a reason or a detail.
         """
         assert all(SECRET in value for value in self.BAD)
-        decoded = self.decoded(decoder, self.BAD)
+        decoded = self.decode_values(decoder, self.BAD)
         assert len(decoded.dead_index) == len(self.BAD)
         assert SECRET.decode() not in str(
             [decoded.dead_reason.to_pylist(), decoded.dead_detail.to_pylist()]
@@ -113,7 +113,7 @@ class DecoderContract:
     @given(values=st.lists(st.none() | st.binary(max_size=60), max_size=20))
     def test_no_message_makes_it_raise(self, decoder: Decoder, values: list[bytes | None]) -> None:
         """Whatever bytes come, each message ends in exactly one place."""
-        self.decoded(decoder, values)
+        self.decode_values(decoder, values)
 
     def test_monsters_cost_themselves_only(self, decoder: Decoder) -> None:
         """Megabytes of one byte, or of one good message after the other, between good
@@ -124,7 +124,7 @@ class DecoderContract:
             b"[" * (4 << 20),
             (self.GOOD[0] * ((1 << 20) // len(self.GOOD[0]) + 1)),
         ]
-        decoded = self.decoded(decoder, [self.GOOD[0], *monsters, self.GOOD[0]])
+        decoded = self.decode_values(decoder, [self.GOOD[0], *monsters, self.GOOD[0]])
         assert {0, len(monsters) + 1} <= set(decoded.row_index.to_pylist())
         assert verdicts(decoded)[0] == verdicts(decoded)[len(monsters) + 1]
 
@@ -132,17 +132,17 @@ class DecoderContract:
         """It is a recipe: what it built stays behind, and the copy is equal, promises
         the same, and decodes the same.
         """
-        original = self.decoded(decoder, self.GOOD)
+        original = self.decode_values(decoder, self.GOOD)
         words = pickle.dumps(decoder)
         assert len(words) < 65_536  # with what its files hold
         copy = pickle.loads(words)  # noqa: S301
         assert (copy, hash(copy), copy.columns) == (decoder, hash(decoder), decoder.columns)
-        assert verdicts(self.decoded(copy, self.GOOD)) == verdicts(original)
+        assert verdicts(self.decode_values(copy, self.GOOD)) == verdicts(original)
 
     def test_threads_do_not_meet(self, decoder: Decoder) -> None:
         """Several threads that open one decoder at the same time each get their own verdicts."""
         expected, outcomes, begin = (
-            verdicts(self.decoded(decoder, self.GOOD)),
+            verdicts(self.decode_values(decoder, self.GOOD)),
             [],
             threading.Barrier(4),
         )

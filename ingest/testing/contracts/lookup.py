@@ -16,7 +16,7 @@ import pytest
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.ports.lookup import Answers, LookupSource
-from windrow.ingest.testing.contracts.windows import together
+from windrow.ingest.testing.contracts.windows import run_together
 
 PEOPLE = pa.table(
     {
@@ -45,7 +45,7 @@ class LookupContract:
         schema = source.schema()
         return pa.schema([schema.field(name) for name in WANTED])
 
-    def asked(self, source: LookupSource, version: str, *keys: Sequence[int]) -> list[Answers]:
+    def ask_all(self, source: LookupSource, version: str, *keys: Sequence[int]) -> list[Answers]:
         """What one function that the source opens answers, one question after the other."""
         columns = self.columns(source)
         ask = source.open(version, columns)
@@ -66,12 +66,12 @@ class LookupContract:
 
     def test_each_key_has_its_row(self, source: LookupSource) -> None:
         """A key without a row is left out; null values come back as null."""
-        (answers,) = self.asked(source, source.version(), [1, 3, 7])
+        (answers,) = self.ask_all(source, source.version(), [1, 3, 7])
         assert _rows(answers) == [(1, "Ann"), (3, None)]
 
     def test_one_question_after_the_other(self, source: LookupSource) -> None:
         """Each is answered alone, whatever was asked before; no key has a row it lacks."""
-        single_answers = self.asked(source, source.version(), [2], [7], [2, 3], [-1])
+        single_answers = self.ask_all(source, source.version(), [2], [7], [2, 3], [-1])
         assert [_rows(answers) for answers in single_answers] == [
             [(2, "Bob")],
             [],
@@ -81,7 +81,7 @@ class LookupContract:
 
     def test_a_key_that_it_can_not_have_has_no_row(self, source: LookupSource) -> None:
         """The largest and smallest whole numbers are keys like others."""
-        (answers,) = self.asked(source, source.version(), [-(2**63), 1, 2**63 - 1])
+        (answers,) = self.ask_all(source, source.version(), [-(2**63), 1, 2**63 - 1])
         assert _rows(answers) == [(1, "Ann")]
 
     def test_a_version_is_held(self, source: LookupSource) -> None:
@@ -89,12 +89,12 @@ class LookupContract:
         same version again.
         """
         version = source.version()
-        with source.held(version, 1) as held_version:
-            (answers,) = self.asked(pickle.loads(pickle.dumps(source)), held_version, [1])  # noqa: S301
+        with source.hold(version, 1) as held_version:
+            (answers,) = self.ask_all(pickle.loads(pickle.dumps(source)), held_version, [1])  # noqa: S301
         assert _rows(answers) == [(1, "Ann")]
         assert bool(version) or not source.repeats
         if source.repeats:
-            (repeated,) = self.asked(source, version, [1])
+            (repeated,) = self.ask_all(source, version, [1])
             assert _rows(repeated) == _rows(answers)
 
     def test_a_version_has_its_rows_or_is_refused(self, source: LookupSource) -> None:
@@ -112,20 +112,20 @@ class LookupContract:
         for ask in (*asks, source.open(version, columns)):
             with suppress(RefusedError):
                 assert _rows(ask(keys)) == [(1, "Ann"), (3, None)], "an older version has new rows"
-        (now,) = self.asked(source, source.version(), [1, 3])
+        (now,) = self.ask_all(source, source.version(), [1, 3])
         assert _rows(now) == [(1, "Zoe"), (3, "Cid")], "the newest version has older rows"
         with pytest.raises(RefusedError):
             source.open(source.version(), columns.set(1, pa.field("name", pa.int64())))(keys)
 
     def test_a_source_travels(self, source: LookupSource) -> None:
         """It is a recipe: what it opened stays behind, and the copy answers the same."""
-        original = self.asked(source, source.version(), [1, 2])
+        original = self.ask_all(source, source.version(), [1, 2])
         words = pickle.dumps(source)
         assert len(words) < 4096
         copy = pickle.loads(words)  # noqa: S301
         assert (copy.identity, copy.repeats) == (source.identity, source.repeats)
         assert copy.schema().equals(source.schema())
-        copied = self.asked(copy, copy.version(), [1, 2])
+        copied = self.ask_all(copy, copy.version(), [1, 2])
         assert list(map(_rows, copied)) == list(map(_rows, original))
 
     def test_threads_do_not_meet(self, source: LookupSource) -> None:
@@ -133,10 +133,10 @@ class LookupContract:
 
         def work() -> Any:
             return [
-                _rows(answers) for answers in self.asked(source, source.version(), *[[1, 2]] * 5)
+                _rows(answers) for answers in self.ask_all(source, source.version(), *[[1, 2]] * 5)
             ]
 
-        assert together([work] * 4) == [[[(1, "Ann"), (2, "Bob")]] * 5] * 4
+        assert run_together([work] * 4) == [[[(1, "Ann"), (2, "Bob")]] * 5] * 4
 
 
 def _rows(answers: Answers) -> list[tuple[Any, ...]]:

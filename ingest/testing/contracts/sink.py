@@ -25,10 +25,10 @@ from windrow.ingest.testing.contracts.windows import (
     as_proposed,
     plan,
     receipt,
+    run_together,
     stage,
     staged_dead_replay,
     staged_receipt,
-    together,
     window,
     with_digest,
 )
@@ -201,7 +201,7 @@ class CommitContract(SinkUnderTest):
         ready = [(s, *staged_receipt(s, 0, 0, name)) for s, name in racers]
         for s, new_receipt, staged in ready:
             s.commit_dead(new_receipt.plan, new_receipt.attempt, staged)
-        outcomes = together(
+        outcomes = run_together(
             [_commit_later(s, new_receipt, staged) for s, new_receipt, staged in ready]
         )
         assert sorted(type(o).__name__ for o in outcomes) == ["AlreadyDone"] * 7 + ["Done"]
@@ -215,7 +215,7 @@ class CommitContract(SinkUnderTest):
         ]
         for s, new_receipt, staged in ready:
             s.commit_dead(new_receipt.plan, new_receipt.attempt, staged)
-        outcomes = together(
+        outcomes = run_together(
             [_commit_later(s, new_receipt, staged) for s, new_receipt, staged in ready]
         )
         assert all(isinstance(o, Done) for o in outcomes)
@@ -300,7 +300,7 @@ class CommitContract(SinkUnderTest):
         others are told whose it is.
         """
         fresh = self.make(tmp_path / "raced", ROWS)
-        outcomes = together([_preparing(self.reopen(fresh), f"ledger-{i}") for i in range(8)])
+        outcomes = run_together([_preparing(self.reopen(fresh), f"ledger-{i}") for i in range(8)])
         assert sorted(outcomes) == ["bound", *["refused"] * 7]
 
     def test_runs_that_make_one_table_at_the_same_time_share_it(self, tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ class CommitContract(SinkUnderTest):
             return self.commit(sink, number)
 
         fresh = self.make(tmp_path / "raced", ROWS)
-        outcomes = together([partial(begun, self.reopen(fresh), n) for n in range(8)])
+        outcomes = run_together([partial(begun, self.reopen(fresh), n) for n in range(8)])
         assert all(isinstance(outcome, Done) for outcome in outcomes)
         assert self.report(fresh, list(range(8))).ok, str(self.report(fresh, list(range(8))))
 
@@ -384,7 +384,7 @@ class ReplaceContract(SinkUnderTest):
             (racer, *staged_dead_replay(racer, base_receipt, f"m{n}"))
             for n, racer in enumerate(others)
         ]
-        outcomes = together(
+        outcomes = run_together(
             [_commit_later(racer, new_receipt, files) for racer, new_receipt, files in tried]
         )
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDone"] * 3 + [
@@ -447,7 +447,7 @@ class ReplaceContract(SinkUnderTest):
             s.commit_dead(new_receipt.plan, "b1", staged)
         assert all(
             isinstance(o, Done)
-            for o in together(
+            for o in run_together(
                 [_commit_later(s, new_receipt, staged) for s, new_receipt, staged in ready]
             )
         )

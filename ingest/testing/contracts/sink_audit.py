@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from windrow.ingest.admin.verify_contents import summed
+from windrow.ingest.admin.verify_contents import sum_by_split
 from windrow.ingest.ports.sink import Done, RowsHeld
 from windrow.ingest.testing.contracts.sink_under_test import SinkUnderTest
 from windrow.ingest.testing.contracts.windows import TOPIC, plan, receipt, staged_receipt, window
@@ -43,7 +43,7 @@ class SinkAuditContract(SinkUnderTest):
         for generation in self.generations(sink):
             self.commit(sink, 0, generation, f"a{generation}")
             committed, audit = self.reopen(sink).look(window(0)).receipt, self.reopen(sink).audit()
-            back = summed(committed.splits, audit.contents(window(0)), audit.metadata)
+            back = sum_by_split(committed.splits, audit.contents(window(0)), audit.metadata)
             expected = tuple(s.checksums.rows for s in committed.splits)
             assert (back.checksums, back.outside) == (expected, 0)
         assert list(audit.contents(window(1))) == []

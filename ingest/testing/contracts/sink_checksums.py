@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from windrow.ingest.admin.verify_contents import summed
+from windrow.ingest.admin.verify_contents import sum_by_split
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.receipt import Checksums, Receipt, Staging
 from windrow.ingest.testing.contracts.sink_metadata import RENAMED
@@ -74,7 +74,7 @@ class SinkChecksumsContract(SinkUnderTest):
 def _sums(
     receipt: Receipt, tables: Iterable[pa.Table], names: Mapping[str, str]
 ) -> tuple[str, ...]:
-    sums = summed(
+    sums = sum_by_split(
         receipt.splits, (batch for table in tables for batch in table.to_batches()), names
     )
     assert sums.outside == 0

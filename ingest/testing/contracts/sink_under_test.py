@@ -18,8 +18,14 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.kit.commit.table_store import Unanswered
 from windrow.ingest.testing.checker import Report, check
-from windrow.ingest.testing.contracts.commit_hooks import answered
-from windrow.ingest.testing.contracts.windows import ROWS, produced, receipt, stage, staged_receipt
+from windrow.ingest.testing.contracts.commit_hooks import answer_puts
+from windrow.ingest.testing.contracts.windows import (
+    ROWS,
+    produced_messages,
+    receipt,
+    stage,
+    staged_receipt,
+)
 
 
 class SinkUnderTest(ABC):
@@ -44,7 +50,7 @@ class SinkUnderTest(ABC):
 
         It is that of a sink over a `table_store.TableStore`; another one overrides it.
         """
-        answered(sink, (Unanswered("the line is cut"), True))
+        answer_puts(sink, (Unanswered("the line is cut"), True))
         return nullcontext()
 
     @pytest.fixture
@@ -66,7 +72,9 @@ class SinkUnderTest(ABC):
         receipts = [c.receipt for c in sink.receipts()]
         dead = [sink.read_dead(r.window) for r in receipts]
         pieces, metadata = self.pieces(sink), sink.metadata
-        return check(produced(numbers), pieces, dead, receipts, content="id", metadata=metadata)
+        return check(
+            produced_messages(numbers), pieces, dead, receipts, content="id", metadata=metadata
+        )
 
     def commit(self, sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
         """Stage and commit a window with its dead letters."""

@@ -18,7 +18,7 @@ from windrow.ingest.ports.decoder import RULES, Decoded, Deletes, Refusal
 from windrow.ingest.ports.transform import Transform
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.metadata_arrays import messages_of
-from windrow.ingest.testing.contracts.values import dead, deleted, verdicts, whole
+from windrow.ingest.testing.contracts.values import check_shape, dead, deleted, verdicts
 
 
 @dataclass(frozen=True)
@@ -76,23 +76,23 @@ def apply(transform: Transform, decoded: Decoded) -> Decoded:
 class TransformContract:
     """The promises."""
 
-    def after(self, transform: Transform, before: Before, *only: int) -> Decoded:
+    def apply_to(self, transform: Transform, input_rows: Before, *only: int) -> Decoded:
         """What becomes of the rows; of the shape that all promise."""
-        decoded = before.decoded(*only)
+        decoded = input_rows.decoded(*only)
         transformed = apply(transform, decoded)
-        whole(
+        check_shape(
             transformed,
-            transform.columns(before.columns).arrow_schema,
-            before.count(*only),
+            transform.columns(input_rows.columns).arrow_schema,
+            input_rows.count(*only),
             decoded.dead_index[1].as_py() + 1,
         )
         return transformed
 
-    def test_each_message_is_in_one_place(self, transform: Transform, before: Before) -> None:
+    def test_each_message_is_in_one_place(self, transform: Transform, input_rows: Before) -> None:
         """Each message that had rows has some, is refused, or counts as filtered; what
         had none stays as it was.
         """
-        decoded, transformed = before.decoded(), self.after(transform, before)
+        decoded, transformed = input_rows.decoded(), self.apply_to(transform, input_rows)
         row_messages = set(decoded.row_index.to_pylist())
         assert set(transformed.row_index.to_pylist()) <= row_messages
         new = [letter for letter in dead(transformed) if letter not in dead(decoded)]
@@ -105,18 +105,18 @@ class TransformContract:
         )
         assert transformed.valid
 
-    def test_a_message_is_judged_alone(self, transform: Transform, before: Before) -> None:
+    def test_a_message_is_judged_alone(self, transform: Transform, input_rows: Before) -> None:
         """What becomes of a message's rows is the same whatever other messages are in the batch."""
-        together = verdicts(self.after(transform, before))
-        for message in sorted(set(before.messages)):
-            single = verdicts(self.after(transform, before, message))
+        together = verdicts(self.apply_to(transform, input_rows))
+        for message in sorted(set(input_rows.messages)):
+            single = verdicts(self.apply_to(transform, input_rows, message))
             assert single.get(2 * message + 1) == together.get(2 * message + 1)
 
-    def test_deletes_pass_through(self, transform: Transform, before: Before) -> None:
+    def test_deletes_pass_through(self, transform: Transform, input_rows: Before) -> None:
         """What a message deletes it deletes whatever becomes of its rows, but for one
         that is refused: that does nothing at all.
         """
-        decoded = before.decoded(deletes=True)
+        decoded = input_rows.decoded(deletes=True)
         transformed = apply(transform, decoded)
         refused = {index for index, _, _ in dead(transformed)}
         assert deleted(transformed) == [
@@ -125,46 +125,46 @@ class TransformContract:
         assert transformed.valid == len({index for index, _ in deleted(transformed)})
         assert (
             transformed.valid + len(refused) + transformed.dropped + transformed.filtered
-            == before.count()
+            == input_rows.count()
         )
 
-    def test_nothing_is_nothing(self, transform: Transform, before: Before) -> None:
+    def test_nothing_is_nothing(self, transform: Transform, input_rows: Before) -> None:
         """A batch without a row has none afterwards, with the right columns."""
-        none = before.decoded().refused(
-            RULES, [Refusal(np.arange(before.rows.num_rows), "reason", "detail")]
+        none = input_rows.decoded().refused(
+            RULES, [Refusal(np.arange(input_rows.rows.num_rows), "reason", "detail")]
         )
         transformed = apply(transform, none)
         assert transformed.rows.num_rows == 0
-        assert transformed.rows.schema.equals(transform.columns(before.columns).arrow_schema)
+        assert transformed.rows.schema.equals(transform.columns(input_rows.columns).arrow_schema)
         assert (dead(transformed), transformed.dropped, transformed.filtered) == (
             dead(none),
             none.dropped,
             none.filtered,
         )
 
-    def test_it_leaves_what_it_was_given(self, transform: Transform, before: Before) -> None:
+    def test_it_leaves_what_it_was_given(self, transform: Transform, input_rows: Before) -> None:
         """The batch that came in is as it was."""
-        decoded = before.decoded()
+        decoded = input_rows.decoded()
         first = verdicts(decoded)
         apply(transform, decoded)
         assert verdicts(decoded) == first
 
-    def test_a_transform_travels(self, transform: Transform, before: Before) -> None:
+    def test_a_transform_travels(self, transform: Transform, input_rows: Before) -> None:
         """It is a recipe: what it built stays behind, and the copy is equal, promises
         the same, and does the same.
         """
-        first = verdicts(self.after(transform, before))
+        first = verdicts(self.apply_to(transform, input_rows))
         words = pickle.dumps(transform)
         assert len(words) < 4096
         copy = pickle.loads(words)  # noqa: S301
         assert (copy, hash(copy)) == (transform, hash(transform))
-        assert copy.columns(before.columns) == transform.columns(before.columns)
-        assert verdicts(self.after(copy, before)) == first
+        assert copy.columns(input_rows.columns) == transform.columns(input_rows.columns)
+        assert verdicts(self.apply_to(copy, input_rows)) == first
 
-    def test_threads_do_not_meet(self, transform: Transform, before: Before) -> None:
+    def test_threads_do_not_meet(self, transform: Transform, input_rows: Before) -> None:
         """Several threads that open one transform at the same time get the same verdicts."""
         expected, outcomes, begin = (
-            verdicts(self.after(transform, before)),
+            verdicts(self.apply_to(transform, input_rows)),
             [],
             threading.Barrier(4),
         )
@@ -173,7 +173,10 @@ class TransformContract:
             begin.wait(timeout=60)
             step = transform.open()
             outcomes.append(
-                [verdicts(step(before.decoded(), messages_for(before.decoded()))) for _ in range(5)]
+                [
+                    verdicts(step(input_rows.decoded(), messages_for(input_rows.decoded())))
+                    for _ in range(5)
+                ]
             )
 
         threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]

@@ -13,7 +13,7 @@ from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.messages import MESSAGES
 
 
-def valued(
+def messages_with(
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] | None = None,
     headers: Sequence[Sequence[tuple[str, bytes | None]]] = (),
@@ -73,7 +73,9 @@ def verdicts(decoded: Decoded) -> dict[int, list[Any]]:
     return verdict_by_index
 
 
-def whole(decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | None = None) -> None:
+def check_shape(
+    decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | None = None
+) -> None:
     """The shapes that every decoder and transform keeps: rows of these columns, and
     each of so many messages in exactly one place.
 

@@ -107,7 +107,7 @@ def identity(tp: TopicPartition, offset: int) -> str:
     return f"{tp.partition}-{offset}"
 
 
-def produced(numbers: Sequence[int]) -> dict[TopicPartition, dict[int, object]]:
+def produced_messages(numbers: Sequence[int]) -> dict[TopicPartition, dict[int, object]]:
     """What the windows' messages are."""
     messages_by_partition: dict[TopicPartition, dict[int, object]] = {}
     for p in range(PARTITIONS):
@@ -294,7 +294,7 @@ def with_digest(original: Receipt, planned: Plan) -> Receipt:
     return msgspec.structs.replace(original, plan=planned, digest=planned.digest)
 
 
-def together(calls: Sequence[Callable[[], T]]) -> list[T]:
+def run_together(calls: Sequence[Callable[[], T]]) -> list[T]:
     """All calls at once, in threads; their results in order, or the first error."""
     gate, results, errors = threading.Barrier(len(calls)), {}, []
 

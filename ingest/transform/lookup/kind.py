@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from windrow.ingest.errors import checked_answer
+from windrow.ingest.errors import check_output
 from windrow.ingest.lookups.kinds import SourceOfItsKind
 from windrow.ingest.settings.document import SettingPath
 from windrow.ingest.settings.values import Count, Default, Text, Values, refuse, sentence
-from windrow.ingest.transform.kind import StepPlace, StepSection
+from windrow.ingest.transform.kind import StepContext, StepSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.transform import Transform
@@ -141,7 +141,7 @@ class LookupStepSection(StepSection):
     def makes_dead(self) -> str | None:
         return "on_miss" if self.on_miss == "dead" else None
 
-    def transform(self, place: StepPlace) -> Transform:
+    def transform(self, context: StepContext) -> Transform:
         from windrow.ingest.transform.lookup.nearest import Nearest  # loads Arrow and polars
         from windrow.ingest.transform.lookup.step import Lookup
 
@@ -150,10 +150,10 @@ class LookupStepSection(StepSection):
             self.lookup,
             tuple((self.key or self.nearest or {}).items()),
             tuple(self.take.items()),
-            checked_answer(self.from_, self.from_.source(place.folder), "open"),
+            check_output(self.from_, self.from_.source(context.folder), "open"),
             self.on_miss,
             (column, order == "desc") if column else None,
-            place.setting,
+            context.setting,
         )
         if self.nearest is None:
             return Lookup(*arguments)

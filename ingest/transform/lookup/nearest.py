@@ -74,7 +74,7 @@ class _Search(LookupStep):
             lookup.types or lookup.requested_schema(),
         )
         recipe = replace(lookup, pin=None)
-        return cast("_Table", source.loaded(lookup.version(), types, _Table, recipe))
+        return cast("_Table", source.load(lookup.version(), types, _Table, recipe))
 
     def _answers(
         self, decoded: Decoded, _messages: pa.RecordBatch

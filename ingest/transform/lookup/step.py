@@ -19,11 +19,11 @@ from windrow.ingest.errors import (
     RefusedError,
     SpecError,
     WindrowError,
-    checked_answer,
-    counted,
-    misformed,
+    check_output,
+    format_count,
+    malformed_output_error,
 )
-from windrow.ingest.model.lookup import LookedUp, merged
+from windrow.ingest.model.lookup import LookedUp, merge_parts
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.lookup import MOST_BYTES, Answers, Ask, LookupSource, version_of
 from windrow.ingest.ports.transform import Apply, ColumnSource, Transform
@@ -63,14 +63,14 @@ class Lookup:
     pin: str | None = None
     types: pa.Schema | None = None
 
-    def columns(self, before: Columns) -> Columns:
+    def columns(self, input_columns: Columns) -> Columns:
         """The columns before, and those that are looked up, which may be null.
 
         Raises:
             SpecError: a column isn't there, or keys can't be compared.
             UnreachableError: the source doesn't answer.
         """
-        source, rows = self._source_schema, before.arrow_schema
+        source, rows = self._source_schema, input_columns.arrow_schema
         mistakes = self._mistakes(rows, source)
         if mistakes:
             raise SpecError(
@@ -82,7 +82,7 @@ class Lookup:
             Column(column_name, kind, nullable=True)
             for column_name, kind in self.added(source).items()
         )
-        return replace(before, columns=(*before.columns, *added))
+        return replace(input_columns, columns=(*input_columns.columns, *added))
 
     def added(self, source: pa.Schema) -> dict[str, pa.DataType]:
         """These columns' types, of a source with such columns."""
@@ -159,9 +159,9 @@ class Lookup:
     @cached_property
     def _source_schema(self) -> pa.Schema:
         try:
-            return checked_answer(self.source, self.source.schema(), pa.Schema)
+            return check_output(self.source, self.source.schema(), pa.Schema)
         except WindrowError as error:
-            error.do = f"{self.setting} looks up {self.name} there. {error.do}"
+            error.advice = f"{self.setting} looks up {self.name} there. {error.advice}"
             raise
 
     @property
@@ -198,7 +198,7 @@ class LookupStep:
         try:
             return self._apply(decoded, messages)
         except RefusedError as error:
-            error.do += _PINNED if lookup.source.repeats else ""
+            error.advice += _PINNED if lookup.source.repeats else ""
             raise
 
     def _apply(self, decoded: Decoded, messages: pa.RecordBatch) -> Decoded:
@@ -211,11 +211,11 @@ class LookupStep:
             [*rows.columns, *answers], schema=pa.schema([*rows.schema, *fields])
         )
         transformed = decoded.with_rows(joined, np.arange(len(missed)))
-        transformed = replace(transformed, lookups=merged([*transformed.lookups, counts]))
+        transformed = replace(transformed, lookups=merge_parts([*transformed.lookups, counts]))
         if missed.any() and lookup.on_miss == "fail":
             problem = (
                 f"no row for the {self.matched_by} of {counts.misses} of"
-                f" {counted(len(missed), 'row')}"
+                f" {format_count(len(missed), 'row')}"
             )
             raise self._refusal(problem, "Add what is missing.", decoded, messages, missed.argmax())
         passed_reads = {name: [name] for name in rows.schema.names}
@@ -262,7 +262,7 @@ class LookupStep:
     def _too_large(self, rows: int) -> SpecError:
         """The error about answers that don't fit beside a batch."""
         return SpecError(
-            f"What {self._lookup.name} gives is too large for a batch of {counted(rows, 'row')}",
+            f"What {self._lookup.name} gives is too large for a batch of {format_count(rows, 'row')}",
             "validate",
             "Decode fewer messages at once (source.tuning.batch_messages).",
         )
@@ -348,10 +348,12 @@ class _ByKey(LookupStep):
             return LookedUp(self._lookup.name, 0, 0, 0, 0, None, None, checksum_text(0)), _NONE
         began, keys = datetime.now(UTC), new.to_arrow().cast(self._key_types())
         source, types = self._lookup.source, self._rows.schema
-        answers = checked_answer(source, ask(keys), Answers)
-        rows = checked_answer(source, answers.rows, pa.Table, "rows")
+        answers = check_output(source, ask(keys), Answers)
+        rows = check_output(source, answers.rows, pa.Table, "rows")
         if not set(types) <= set(rows.schema):
-            raise misformed(source, f"rows without the columns asked for: {', '.join(types.names)}")
+            raise malformed_output_error(
+                source, f"rows without the columns asked for: {', '.join(types.names)}"
+            )
         ended, rows = datetime.now(UTC), rows.select(types.names)
         if self._lookup.first_by is not None:
             rows = rows.take(_order(rows, *self._lookup.first_by))

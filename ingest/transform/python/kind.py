@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from windrow.ingest.settings.values import FunctionName, SchemaReference
-from windrow.ingest.transform.kind import StepPlace, StepSection
+from windrow.ingest.transform.kind import StepContext, StepSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.transform import Transform
@@ -46,21 +46,21 @@ class PythonSection(StepSection):
     def makes_dead(self) -> str | None:
         return "on_error" if self.on_error == "dead" else None
 
-    def transform(self, place: StepPlace) -> Transform:
+    def transform(self, context: StepContext) -> Transform:
         # loads Arrow
         from windrow.ingest.schema.user_code import FunctionReference, ModelReference
         from windrow.ingest.transform.chain import Chain
         from windrow.ingest.transform.python.step import Python
         from windrow.ingest.transform.validate import Validate
 
-        model = ModelReference(self.schema_, place.folder)
+        model = ModelReference(self.schema_, context.folder)
         step = Python(
-            FunctionReference(self.python, place.folder),
+            FunctionReference(self.python, context.folder),
             model,
-            place.setting,
-            tuple(place.metadata.items()),
-            place.primary_key,
-            place.versioned,
+            context.setting,
+            tuple(context.metadata.items()),
+            context.primary_key,
+            context.versioned,
             self.on_error,
         )
         return Chain((step, Validate(model)))

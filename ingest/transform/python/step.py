@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 from polars.testing import assert_series_equal
 
-from windrow.ingest.errors import RefusedError, SpecError, counted, mistakes
+from windrow.ingest.errors import RefusedError, SpecError, foreign_exceptions, format_count
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.columns import Columns
@@ -54,7 +54,7 @@ class Python:
     versioned: bool = False
     on_error: Literal["fail", "dead"] = "fail"
 
-    def columns(self, before: Columns) -> Columns:
+    def columns(self, input_columns: Columns) -> Columns:
         """The model's columns; which are never null is among its rules, which come next.
 
         Raises:
@@ -62,7 +62,7 @@ class Python:
                 key than the rows.
         """
         _batch_of(self.function)
-        if ROW in {c.name for c in before.columns} | {column for _, column in self.metadata}:
+        if ROW in {c.name for c in input_columns.columns} | {column for _, column in self.metadata}:
             raise SpecError(
                 f"{self.setting} can't be used: the rows have a column {ROW}, and so has the step"
                 " itself",
@@ -72,7 +72,7 @@ class Python:
         model_columns = Columns.of(load_model(self.model))
         input_types, model_types = (
             {c.name: c.type for c in schema_columns.columns}
-            for schema_columns in (before, model_columns)
+            for schema_columns in (input_columns, model_columns)
         )
         changed_keys = [
             n
@@ -118,7 +118,7 @@ class _Step:
             output = self._call(rows)
         except SpecError:
             raise
-        except mistakes() as error:  # the user's own code
+        except foreign_exceptions() as error:  # the user's own code
             failures = self._failures(rows) if self._step.on_error == "dead" else []
             if not failures:
                 raise self._batch_error(error, decoded, messages) from None
@@ -143,7 +143,7 @@ class _Step:
         """Calls the function; returns what it gives as Arrow has it."""
         batch = frame_of(rows) if self._batch is pl.DataFrame else rows
         with waiting_for(
-            f"{self._step.function} of {self._step.setting}: {counted(rows.num_rows, 'row')}"
+            f"{self._step.function} of {self._step.setting}: {format_count(rows.num_rows, 'row')}"
         ):
             output = self._function(batch)
         if isinstance(output, pl.DataFrame):
@@ -182,7 +182,7 @@ class _Step:
             made_from = np.arange(count)
         else:
             raise self._refusal(
-                f"it gives {counted(output_rows.num_rows, 'row')} for {count}, without {ROW}"
+                f"it gives {format_count(output_rows.num_rows, 'row')} for {count}, without {ROW}"
             )
         ascending = made_from.dtype == np.int64 and not (np.diff(made_from) < 0).any()
         if not ascending or (len(made_from) and not 0 <= made_from[0] <= made_from[-1] < count):
@@ -224,7 +224,7 @@ class _Step:
                     frame_of(self._check_output(self._call(batch), rows.num_rows)[0])
                     for batch in (moved, rows)
                 )
-            except mistakes():  # it didn't raise before: the next batch is asked
+            except foreign_exceptions():  # it didn't raise before: the next batch is asked
                 return
             first = first or (moved_output, repeated_output)
             suspects = [
@@ -275,7 +275,7 @@ class _Step:
                 self._call(rows.slice(number, 1))
             except SpecError:  # whatever is in its batch, it doesn't give rows
                 raise
-            except mistakes() as error:  # the user's own code
+            except foreign_exceptions() as error:  # the user's own code
                 detail = f"{self._step.function} raised {type(error).__name__}{_line(error)}"
                 reason = f"python:{type(error).__name__}"
                 refusals.append(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from windrow.ingest.settings.values import Text
-from windrow.ingest.transform.kind import StepPlace, StepSection
+from windrow.ingest.transform.kind import StepContext, StepSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.transform import Transform
@@ -23,14 +23,14 @@ class SqlSection(StepSection):
         )
     )
 
-    def transform(self, place: StepPlace) -> Transform:
+    def transform(self, context: StepContext) -> Transform:
         from windrow.ingest.transform.sql.step import Sql  # loads DuckDB
 
         return Sql(
             self.sql,
-            place.setting,
-            tuple(place.metadata.items()),
-            place.primary_key,
-            place.versioned,
-            one_each=place.behind_spark,
+            context.setting,
+            tuple(context.metadata.items()),
+            context.primary_key,
+            context.versioned,
+            one_each=context.behind_spark,
         )

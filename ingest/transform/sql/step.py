@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.sqltypes import DuckDBPyType
 
-from windrow.ingest.errors import SpecError, counted
+from windrow.ingest.errors import SpecError, format_count
 from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
 from windrow.ingest.ports.transform import Apply
 from windrow.ingest.schema.calendar import rows_beyond
@@ -71,24 +71,24 @@ class Sql:
     versioned: bool = False
     one_each: bool = False
 
-    def columns(self, before: Columns) -> Columns:
+    def columns(self, input_columns: Columns) -> Columns:
         """The columns that the SELECT gives.
 
         Raises:
             SpecError: it can't be used with such rows; says all that is wrong.
         """
-        select = self.select([c.name for c in before.columns])
+        select = self.select([c.name for c in input_columns.columns])
         self._refuse_keys(select)
         with locked() as con:
-            types = self.types(con, before.arrow_schema, select)
-        column_by_name = {c.name: c for c in before.columns}
+            types = self.types(con, input_columns.arrow_schema, select)
+        column_by_name = {c.name: c for c in input_columns.columns}
         output_columns = (
             replace(column_by_name[output.source], name=output.name)
             if output.source is not None
             else Column(output.name, types[output.name], nullable=True)
             for output in select.outputs
         )
-        return Columns(tuple(output_columns), finer=before.finer)
+        return Columns(tuple(output_columns), finer=input_columns.finer)
 
     def open(self) -> Apply:
         """Returns the SELECT for the calling thread; each has a DuckDB of its own."""
@@ -248,7 +248,7 @@ class _Step:
     def _too_large(self, rows: pa.Table | pa.RecordBatch) -> SpecError:
         return SpecError(
             f"What {self._sql.setting} makes is too large for a batch of"
-            f" {counted(rows.num_rows, 'row')}",
+            f" {format_count(rows.num_rows, 'row')}",
             "validate",
             _FEWER,
         )
@@ -334,7 +334,7 @@ class _Step:
         except duckdb.InterruptException:
             raise SpecError(
                 f"{self._sql.setting} took longer than {SECONDS} s for"
-                f" {counted(rows.num_rows, 'row')}",
+                f" {format_count(rows.num_rows, 'row')}",
                 "validate",
                 "Nothing was committed. Make the SELECT simpler; a spark step may take its time.",
             ) from None
@@ -343,7 +343,7 @@ class _Step:
         except duckdb.OutOfMemoryException:
             raise SpecError(
                 f"{self._sql.setting} found no memory for what it makes of"
-                f" {counted(rows.num_rows, 'row')}",
+                f" {format_count(rows.num_rows, 'row')}",
                 "validate",
                 _FEWER,
             ) from None

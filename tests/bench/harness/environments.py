@@ -22,7 +22,7 @@ CACHE = ROOT / ".windrow" / "bench"
 LIMIT_SECONDS = 1_800
 
 
-def made(name: str, files: Path, make: Callable[[Path, Path], None]) -> Path:
+def environment_folder(name: str, files: Path, make: Callable[[Path, Path], None]) -> Path:
     """The environment's folder; made by `make(files, folder)` if it isn't there whole."""
     pins = (path for path in sorted(files.iterdir()) if path.suffix in {".lock", ".xml", ".json"})
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:12]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.harness.environments import made, python
+from tests.bench.harness.environments import environment_folder, python
 from tests.bench.harness.figures import Growth, Result, Spread, ratios
 from tests.bench.harness.page import TITLES
 
@@ -82,7 +82,7 @@ def line(result: Growth) -> dict[str, Any]:
 
 def draw(panels: Sequence[dict[str, Any]], out: Path) -> None:
     """Write the picture."""
-    interpreter = made("plotting", PLOTTING, python) / "venv/bin/python"
+    interpreter = environment_folder("plotting", PLOTTING, python) / "venv/bin/python"
     instructions = json.dumps({"out": str(out), "panels": panels})
     subprocess.run(
         [interpreter, PLOTTING / "plot.py"], input=instructions, text=True, check=True, timeout=300

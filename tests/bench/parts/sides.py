@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.bench.harness import environments
-from tests.bench.harness.environments import PEERS, made, pinned_version
+from tests.bench.harness.environments import PEERS, environment_folder, pinned_version
 from tests.bench.harness.shapes import DAY, PARTITIONS, flink_type, neutral_type, spark_type
 from tests.bench.parts import customers
 from tests.bench.parts.targets import SINKS, Into, Job, kafka, looked_up, nowhere, parquet
@@ -84,7 +84,7 @@ def _into(work: str) -> Into:
 
 
 def _spark_command(bootstrap: str) -> Command:
-    folder = made("spark", PEERS / "spark", environments.python_and_jars)
+    folder = environment_folder("spark", PEERS / "spark", environments.python_and_jars)
     return [folder / "venv/bin/python", PEERS / "spark/program.py", bootstrap, folder / "jars"]
 
 
@@ -140,7 +140,7 @@ FLINK_SOURCE = {
 
 
 def _flink_command(_: str) -> Command:
-    folder = made("flink", PEERS / "flink", environments.jars)
+    folder = environment_folder("flink", PEERS / "flink", environments.jars)
     java = Path(os.environ["JAVA_HOME"]) / "bin/java"
     return [java, *FLINK_JAVA, "-cp", f"{folder}/jars/*", PEERS / "flink/FlinkSql.java", *FLINK]
 
@@ -263,7 +263,7 @@ def flink_exactly_once(does: str) -> Side:
 
 
 def _daft_command(bootstrap: str) -> Command:
-    folder = made("daft", PEERS / "daft", environments.python)
+    folder = environment_folder("daft", PEERS / "daft", environments.python)
     return [folder / "venv/bin/python", PEERS / "daft/program.py", bootstrap]
 
 
@@ -294,7 +294,7 @@ def daft(work: str, does: str) -> Side:
 
 
 def _librdkafka_command(bootstrap: str) -> Command:
-    folder = made("librdkafka", PEERS / "librdkafka", environments.librdkafka)
+    folder = environment_folder("librdkafka", PEERS / "librdkafka", environments.librdkafka)
     return [
         sys.executable,
         PEERS / "librdkafka/program.py",
@@ -323,7 +323,7 @@ def _kcat_command(bootstrap: str) -> Command:
         sys.executable,
         PEERS / "kcat/program.py",
         bootstrap,
-        made("kcat", PEERS / "kcat", environments.debian),
+        environment_folder("kcat", PEERS / "kcat", environments.debian),
     ]
 
 

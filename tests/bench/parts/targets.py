@@ -26,7 +26,7 @@ from tests.bench.harness.side import parquet_rows
 from tests.bench.orders import DISTINCT
 from tests.bench.parts import customers
 from tests.kafka.produce import create_topic, delete_topic
-from tests.sinks.kafka.world import committed
+from tests.sinks.kafka.world import read_committed
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def kafka(job: Job) -> Iterator[Target]:
         "staging": f"{job.out}/staging",
     }
     try:
-        yield _of_sink(job, sink, lambda: sum(1 for _ in committed(job.bootstrap, topic)))
+        yield _of_sink(job, sink, lambda: sum(1 for _ in read_committed(job.bootstrap, topic)))
     finally:
         delete_topic(job.bootstrap, topic)
 

@@ -50,7 +50,7 @@ class Made:
     named: dict[str, Any] = field(default_factory=dict)
 
 
-def made(r: random.Random, max_fields: int = 8) -> Made:
+def random_schema(r: random.Random, max_fields: int = 8) -> Made:
     """A record of some fields, of which most have columns."""
     while True:
         maker = _Maker(r)

@@ -192,7 +192,7 @@ def test_columns_that_can_not_come(
     """The error names the column, both types, and what to take instead where there is something."""
     with pytest.raises(SpecError) as refused:
         check(schema(kind), columns(column, epoch))
-    assert says in refused.value.what
+    assert says in refused.value.message
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         ).columns
     assert (
         "id: long can't become string; more: the Avro schema has no such field"
-        in refused.value.what
+        in refused.value.message
     )
 
 

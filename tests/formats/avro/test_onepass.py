@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats import onepass
-from tests.formats.avro.schemas import Made, Reference, Writer, made, mutate
+from tests.formats.avro.schemas import Made, Reference, Writer, mutate, random_schema
 from tests.profiles import examples
 from windrow.ingest.formats.avro.decoder import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
@@ -48,7 +48,7 @@ def test_whole_messages_are_read_as_fastavro_reads_them(seed: int) -> None:
     for values that the columns can't hold.
     """
     r = random.Random(seed)
-    schema = made(r)
+    schema = random_schema(r)
     both, reference, writer = (
         Both(schema),
         Reference(schema),
@@ -82,7 +82,7 @@ def test_poisoned_messages_move_no_neighbour(seed: int) -> None:
     is a row only if the truth takes it.
     """
     r = random.Random(seed)
-    schema = made(r)
+    schema = random_schema(r)
     both, writer = Both(schema), Writer(r, schema, odd=0.02)
     whole_messages = [writer.message() for _ in range(15)]
     strewn = [
@@ -103,7 +103,7 @@ def test_poisoned_messages_move_no_neighbour(seed: int) -> None:
 @given(st.integers(0, 50), st.lists(st.binary(max_size=40), max_size=20))
 def test_any_bytes(seed: int, messages: list[bytes]) -> None:
     """Whatever comes, both ways agree, and neither fails."""
-    Both(made(random.Random(seed))).compare(messages)
+    Both(random_schema(random.Random(seed))).compare(messages)
 
 
 @pytest.mark.sampled(2, of=300)
@@ -111,7 +111,7 @@ def test_any_schema_with_any_messages(part: int, dice: random.Random) -> None:
     """Many messages of a schema, whole and broken."""
     fast = rows = 0
     for _ in range(20):
-        schema = made(dice, dice.choice((3, 8, 20)))
+        schema = random_schema(dice, dice.choice((3, 8, 20)))
         both, writer = Both(schema), Writer(dice, schema)
         whole_messages = [writer.message() for _ in range(60)]
         counts = both.compare(whole_messages)
@@ -123,7 +123,7 @@ def test_any_schema_with_any_messages(part: int, dice: random.Random) -> None:
 
 def test_parts_of_arrays_and_nulls() -> None:
     """A batch that is a part of another, one of nothing, and one with nulls."""
-    schema = made(random.Random(3))
+    schema = random_schema(random.Random(3))
     both, writer = Both(schema), Writer(random.Random(4), schema)
     messages = pa.array(
         [b"\xff" * 30, None, *(writer.message() for _ in range(5)), None, b"x"], pa.binary()
@@ -147,7 +147,7 @@ def main() -> None:
     """What is checked with bounds."""
     dice = random.Random(os.environ.get("SEED", "1"))
     for _ in range(80):
-        schema = made(dice, dice.choice((3, 8, 20)))
+        schema = random_schema(dice, dice.choice((3, 8, 20)))
         both, writer = Both(schema), Writer(dice, schema, odd=0.05)
         whole_messages = [writer.message() for _ in range(20)]
         both.compare(

@@ -10,7 +10,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from tests.formats.avro.schemas import made
+from tests.formats.avro.schemas import random_schema
 from tests.formats.avro.wire import varint
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.avro.decoder import avro_batch_decoder
@@ -237,7 +237,7 @@ def test_what_is_no_schema_is_refused(text: str, says: str) -> None:
     """With the place of the mistake."""
     with pytest.raises(SpecError) as refused:
         parse_schema(text, "here")
-    assert says in refused.value.what
+    assert says in refused.value.message
 
 
 def test_names_that_others_write() -> None:
@@ -281,7 +281,7 @@ def test_what_fastavro_reads_is_read(dice: random.Random) -> None:
     fastavro reads too.
     """
     for _ in range(200):
-        text = json.dumps(made(dice).avro)
+        text = json.dumps(random_schema(dice).avro)
         parse_schema(text, "here")
         changed_text = text.replace(
             dice.choice(('"int"', '"string"', '"record"', '"items"', '"name"')),

@@ -19,7 +19,7 @@ from tests.formats.avro.wire import items, text, varint
 from tests.formats.cdc.formats import HERE, decoder_of
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import Decoder
-from windrow.ingest.testing.contracts.values import dead, valued, verdicts, whole
+from windrow.ingest.testing.contracts.values import check_shape, dead, messages_with, verdicts
 
 WRITER: dict[str, Any] = json.loads((HERE / "customers.avsc").read_text())
 _PARSED = fastavro.parse_schema(WRITER)
@@ -95,7 +95,7 @@ def test_an_event_becomes_its_row() -> None:
     """Dates are days, decimals Avro's own, timestamps in the unit that the model says,
     in the row and in the envelope.
     """
-    decoded = EVENTS.open()(valued([TestDebeziumAvro.GOOD[0], None, encoded(event("m"))]))
+    decoded = EVENTS.open()(messages_with([TestDebeziumAvro.GOOD[0], None, encoded(event("m"))]))
     row = {
         "id": 1,
         "first_name": "Ann",
@@ -112,7 +112,7 @@ def test_an_event_becomes_its_row() -> None:
 
 def test_why_events_are_refused() -> None:
     """Reasons are those of JSON, by the same paths; what isn't Avro is said so."""
-    decoded = EVENTS.open()(valued(TestDebeziumAvro.BAD))
+    decoded = EVENTS.open()(messages_with(TestDebeziumAvro.BAD))
     assert [reason for _, _, reason in dead(decoded)] == [
         "unknown_change",
         "missing",
@@ -151,8 +151,8 @@ def test_avro_and_json_say_the_same(
         ("debezium-json", in_json, {}),
     ):
         decoder = decoder_of(name, "Debtor", primary_key, **ASKED, **options)
-        decoded = decoder.open()(valued([write(change) for change in events]))
-        whole(decoded, decoder.columns.arrow_schema, len(events))
+        decoded = decoder.open()(messages_with([write(change) for change in events]))
+        check_shape(decoded, decoder.columns.arrow_schema, len(events))
         outcomes.append((verdicts(decoded), decoded.dropped, decoded.filtered))
     assert outcomes[0] == outcomes[1]
 
@@ -198,7 +198,7 @@ def test_a_schema_in_a_file_that_changes(tmp_path: Path) -> None:
             .replace(f'"{part}"', '"part"')
             .replace(f'{{"name": "{name}"', '{"name": "name"')
         )
-        assert verdicts(decoder.open()(valued([value]))) == {
+        assert verdicts(decoder.open()(messages_with([value]))) == {
             0: [{"id": 1, "part": ANN[part], "name": ANN[name]}]
         }
 
@@ -249,7 +249,7 @@ def test_types_that_connect_names(tmp_path: Path) -> None:
         + varint(2)
         + text(b"09")
     )
-    decoded = decoder.open()(valued([varint(0) + varint(1) + after_image + text("c")]))
+    decoded = decoder.open()(messages_with([varint(0) + varint(1) + after_image + text("c")]))
     assert verdicts(decoded) == {
         0: [
             {
@@ -287,7 +287,9 @@ def test_bytes_that_a_change_left_alone_are_none() -> None:
             {"op": "u", "before": None, "after": {"id": 1, "photo": photo}},
         )
         values.append(out.getvalue())
-    decoded = decoder_of("debezium-avro", "Blob", writer_schema=writer).open()(valued(values))
+    decoded = decoder_of("debezium-avro", "Blob", writer_schema=writer).open()(
+        messages_with(values)
+    )
     assert (dead(decoded), decoded.rows["photo"].to_pylist()) == (
         [(0, "schema", "unavailable")],
         [mark + b"x"],

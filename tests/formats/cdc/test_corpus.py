@@ -43,7 +43,13 @@ from windrow.ingest.formats.cdc.unavailable import unavailable
 from windrow.ingest.formats.kinds import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoder
 from windrow.ingest.settings.kinds import section_at
-from windrow.ingest.testing.contracts.values import dead, deleted, valued, verdicts, whole
+from windrow.ingest.testing.contracts.values import (
+    check_shape,
+    dead,
+    deleted,
+    messages_with,
+    verdicts,
+)
 
 
 def wrapped(corpus: Corpus) -> Corpus:
@@ -75,8 +81,8 @@ CORPORA: dict[str, tuple[Decoder, Corpus]] = {
 
 def became(decoder: Decoder, values: Sequence[bytes | None]) -> list[Verdict]:
     """A verdict for each message; `gone` where it is neither a row nor a dead letter."""
-    decoded = decoder.open()(valued(values))
-    whole(decoded, decoder.columns.arrow_schema, len(values))
+    decoded = decoder.open()(messages_with(values))
+    check_shape(decoded, decoder.columns.arrow_schema, len(values))
     verdict_by_index = verdicts(decoded)
     return [
         (
@@ -116,7 +122,7 @@ def test_a_message_becomes_what_stands_beside_it(corpus_name: str, number: int) 
     decoder, corpus = CORPORA[corpus_name]
     _, value, verdict = corpus[number]
     assert became(decoder, [value]) == [expected(verdict)]
-    decoded = decoder.open()(valued([value]))
+    decoded = decoder.open()(messages_with([value]))
     assert (decoded.dropped, decoded.filtered) == (
         int(verdict == "dropped"),
         int(verdict == "filtered"),
@@ -144,8 +150,8 @@ def test_changes_of_a_table_with_a_key(corpus_name: str, number: int) -> None:
         KEYED[corpus_name][number],
     )
     first = KEYED[corpus_name][0]
-    decoded = decoder.open()(valued([first[1], value, first[1]]))
-    whole(decoded, decoder.columns.arrow_schema, 3)
+    decoded = decoder.open()(messages_with([first[1], value, first[1]]))
+    check_shape(decoded, decoder.columns.arrow_schema, 3)
     verdict_by_index = verdicts(decoded)
     assert (verdict_by_index[0], verdict_by_index[2]) == (first[2], first[2])
     became = verdict_by_index.get(1, [])
@@ -171,9 +177,11 @@ def test_a_key_that_the_messages_key_has() -> None:
     )
     key, row = b'{"id":1,"part":"a"}', b'{"op":"c","after":{"name":"x"}}'
     decoded = decoder.open()(
-        valued([row, b'{"op":"d"}', None, b'{"op":"d"}', row], [key, key, key, b'{"id":1}', key])
+        messages_with(
+            [row, b'{"op":"d"}', None, b'{"op":"d"}', row], [key, key, key, b'{"id":1}', key]
+        )
     )
-    whole(decoded, decoder.columns.arrow_schema, 5)
+    check_shape(decoded, decoder.columns.arrow_schema, 5)
     key_deleted = [[{"part": "a", "id": 1}]]
     refused = [("key", "key:missing", "Object misses a required field - at the key's $.part")]
     assert verdicts(decoded) == {0: [A], 1: key_deleted, 2: key_deleted, 3: refused, 4: [A]}
@@ -184,7 +192,7 @@ def test_a_former_key_in_a_form_of_its_own() -> None:
     decoder = decoder_of("debezium-json", "Dated", ("day",))
     befores = [{"day": 1}, {"day": 2}, {}, None, {"day": 2932897}]
     decoded = decoder.open()(
-        valued(
+        messages_with(
             [json.dumps({"op": "u", "before": b, "after": {"day": 2}}).encode() for b in befores]
         )
     )
@@ -205,7 +213,7 @@ def test_a_key_that_is_a_part_of_the_messages_key() -> None:
         b'{"op":"d","before":{"part":"a"}}',
         b'{"op":"u","before":{"part":"b"},"after":{"part":"a"}}',
     ]
-    decoded = decoder.open()(valued(values, [b'{"id":1}'] * 2))
+    decoded = decoder.open()(messages_with(values, [b'{"id":1}'] * 2))
     assert verdicts(decoded) == {
         0: [[{"part": "a", "id": 1}]],
         1: [[{"part": "b", "id": 1}], {"id": 1, "part": "a", "name": None}],
@@ -291,7 +299,7 @@ def test_tables_that_are_wanted() -> None:
     }
     for pattern, verdict in verdicts_by_pattern.items():
         decoder = decoder_of("debezium-json", "Part", table_include=pattern)
-        decoded = decoder.open()(valued([*values, text({"ts_ms": 1})]))
+        decoded = decoder.open()(messages_with([*values, text({"ts_ms": 1})]))
         assert [verdicts(decoded).get(i, "gone") for i in range(4)] == verdict
         assert (dead(decoded), decoded.filtered) == (
             [(4, "schema", "missing")],
@@ -301,7 +309,7 @@ def test_tables_that_are_wanted() -> None:
     values = [
         text({"op": "c", "after": A, "source": {"db": db, "table": "customers"}}) for db in "ab"
     ]
-    assert list(verdicts(decoder.open()(valued(values)))) == [0]
+    assert list(verdicts(decoder.open()(messages_with(values)))) == [0]
 
 
 MARK = "__debezium_unavailable_value"
@@ -340,13 +348,13 @@ def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
         )
     ]
     null = {"id": 1, "text": None, "texts": None, "numbers": None, "pairs": None}
-    refused = decoder_of("debezium-json", "Toasted").open()(valued(values))
+    refused = decoder_of("debezium-json", "Toasted").open()(messages_with(values))
     assert dead(refused) == [(0, "schema", "unavailable"), (2, "schema", "unavailable")]
     assert refused.rows[column].to_pylist() == [kept_value, None]
     assert str(refused.dead_detail[0]).endswith(f"(decode.unavailable) - at $.after.{column}")
-    nulls = decoder_of("debezium-json", "Toasted", unavailable="null").open()(valued(values))
+    nulls = decoder_of("debezium-json", "Toasted", unavailable="null").open()(messages_with(values))
     assert nulls.rows.to_pylist() == [null, {**null, column: kept_value}, null, null]
-    keyed = decoder_of("debezium-json", "Toasted", ("id",)).open()(valued(values[2:3]))
+    keyed = decoder_of("debezium-json", "Toasted", ("id",)).open()(messages_with(values[2:3]))
     assert deleted(keyed) == [(0, {"id": 1})]
 
 
@@ -376,7 +384,7 @@ def test_marks_in_lists_of_other_kinds() -> None:
 
 def left_alone(decoder: Decoder, *events: Any) -> tuple[Any, Any]:
     """What rows leave alone, and what is refused."""
-    decoded = decoder.open()(valued([text(event) for event in events]))
+    decoded = decoder.open()(messages_with([text(event) for event in events]))
     return None if decoded.unavailable is None else decoded.unavailable.to_pylist(), dead(decoded)
 
 
@@ -422,7 +430,7 @@ def test_a_value_that_must_be_there_is_never_none() -> None:
     """Where the column isn't nullable, null is no way out."""
     value = text({"op": "u", "after": {**A, "part": MARK}})
     assert dead(
-        decoder_of("debezium-json", "Part", unavailable="null").open()(valued([value]))
+        decoder_of("debezium-json", "Part", unavailable="null").open()(messages_with([value]))
     ) == [(0, *MISSING)]
 
 
@@ -446,7 +454,7 @@ def test_a_topic_that_is_called_after_a_table(topic: str, table: str, is_its_top
 
 def became_in_words(decoder: Decoder, value: bytes | None) -> str | None:
     """Why it was refused; None if it wasn't."""
-    detail = decoder.open()(valued([value])).dead_detail
+    detail = decoder.open()(messages_with([value])).dead_detail
     return str(detail[0].as_py()) if len(detail) else None
 
 
@@ -462,7 +470,9 @@ def test_a_message_may_have_many_rows(primary_key: tuple[str, ...]) -> None:
     for each, and doesn't stop the message.
     """
     decoder = decoder_of("canal-json", "Part", primary_key, envelope={"name": "sql"})
-    decoded = decoder.open()(valued([of_many(50_000, "x"), of_many(2, "y")], [b"k" * 40] * 2))
+    decoded = decoder.open()(
+        messages_with([of_many(50_000, "x"), of_many(2, "y")], [b"k" * 40] * 2)
+    )
     assert (decoded.rows.num_rows, len(decoded.dead_index)) == (50_002, 0)
     assert decoded.rows["name"].to_pylist()[-3:] == ["x", "y", "y"]
 
@@ -478,7 +488,7 @@ def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, hea
     """
     decoder = decoder_of("canal-json", "Part", envelope={"name": "sql"})
     values, keys = [of_many(100_000, sql), of_many(1, sql), of_many(1)], [key, key, None]
-    decoded = decoder.open()(valued(values, keys, [[("h", header)], [("h", header)], []]))
+    decoded = decoder.open()(messages_with(values, keys, [[("h", header)], [("h", header)], []]))
     assert dead(decoded) == [(0, "value", "too_large")]
     assert decoded.row_index.to_pylist() == [1, 2]
 
@@ -493,6 +503,6 @@ def test_a_batch_of_messages_made_for_it_is_bounded(rows: int) -> None:
         b",".join([b"{}"] * rows),
         b"x" * 3 * rows,
     )
-    decoded = decoder.open()(valued([value] * 3 + [of_many(1)]))
+    decoded = decoder.open()(messages_with([value] * 3 + [of_many(1)]))
     assert decoded.rows.nbytes < 120 * 3 * len(value)
     assert decoded.row_index.to_pylist()[-1] == 3

@@ -109,7 +109,7 @@ def test_what_does_not_fit_the_schema(
     """It is told when the columns are asked for, before anything is read."""
     with pytest.raises(SpecError) as refused:
         _ = decoder_of(name, model, primary_key, **decode).columns
-    assert says in refused.value.what
+    assert says in refused.value.message
 
 
 def test_each_option_counts() -> None:

@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from tests.formats.cdc.formats import decoder_of
 from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
 from windrow.ingest.ports.decoder import Decoded, Decoder
-from windrow.ingest.testing.contracts.values import dead, deleted, valued, verdicts, whole
+from windrow.ingest.testing.contracts.values import (
+    check_shape,
+    dead,
+    deleted,
+    messages_with,
+    verdicts,
+)
 
 NAMES = ("debezium-json", "canal-json", "maxwell-json")
 GROWING = {name: decoder_of(name, "Part") for name in NAMES}
@@ -68,8 +74,8 @@ _VALUES = (
 
 def decoded(decoder: Decoder, values: list[bytes | None]) -> Decoded:
     """What becomes of messages, in the shape that all promise."""
-    batch = decoder.open()(valued(values))
-    whole(batch, decoder.columns.arrow_schema, len(values))
+    batch = decoder.open()(messages_with(values))
+    check_shape(batch, decoder.columns.arrow_schema, len(values))
     return batch
 
 

@@ -14,8 +14,8 @@ class FixedRegistry:
 
     schemas: tuple[WriterSchema, ...] = ()
 
-    def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-        return list(self.schemas)[:most]
+    def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
+        return list(self.schemas)[:limit]
 
     def schema(self, id_: str) -> WriterSchema | None:
         return next((schema for schema in self.schemas if schema.id == id_), None)

@@ -31,7 +31,7 @@ from windrow.ingest.formats.json.decoder import JsonEncoding
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import dead, valued, verdicts
+from windrow.ingest.testing.contracts.values import dead, messages_with, verdicts
 
 AVRO = Path(__file__).parents[1] / "avro"
 COUNT = KEPT_DECODERS + 8
@@ -72,7 +72,7 @@ def test_many_schemas_in_one_batch(schemas: list[int]) -> None:
     message's, and what can't be read is a dead letter.
     """
     values = [b"?" if schema < 0 else message(schema, i) for i, schema in enumerate(schemas)]
-    verdict_by_index = verdicts(decoder(*TEXTS).open()(valued(values)))
+    verdict_by_index = verdicts(decoder(*TEXTS).open()(messages_with(values)))
     for i, schema in enumerate(schemas):
         assert [verdict_by_index[i][0]["id"] if schema >= 0 else verdict_by_index[i][0][1]] == [
             i if schema >= 0 else "no_schema_id"
@@ -98,7 +98,7 @@ def test_what_is_told_of_schemas() -> None:
         lambda schema, is_requested: reported.append((schema, is_requested))
     )
     for _ in range(2):
-        decode(valued([message(1, 5), message(0, 5), message(1, 6)]))
+        decode(messages_with([message(1, 5), message(0, 5), message(1, 6)]))
     assert sorted(reported, key=lambda report: report[0].id) == [(first, False), (second, True)]
 
 
@@ -124,7 +124,7 @@ def test_a_refusal_says_the_schema() -> None:
         b"a",
         None,
     ]
-    decoded = decoder(registry=FixedRegistry((*schemas,))).open()(valued(values))
+    decoded = decoder(registry=FixedRegistry((*schemas,))).open()(messages_with(values))
     assert [reason for _, _, reason in dead(decoded)] == [
         "not_avro",
         "incompatible_schema",
@@ -155,7 +155,7 @@ def test_which_schema_a_dead_letter_named() -> None:
     values = [framed(1, b""), b"\x01" + guid.bytes, b"?", None, framed(2, b"")]
     keys = [framed(9, b""), framed(9, b""), None, framed(8, b""), b"?"]
     stages = ["value", "rules", "value", "key", "key"]
-    messages = valued(
+    messages = messages_with(
         values,
         keys,
         [
@@ -192,23 +192,27 @@ def test_an_id_that_the_registry_does_not_know() -> None:
     """It costs the messages that name it; or, by the spec, refuses the window, with the
     message's place.
     """
-    assert dead(decoder(*TEXTS[:1]).open()(valued([message(0, 0), framed(9, b"")]))) == [
+    assert dead(decoder(*TEXTS[:1]).open()(messages_with([message(0, 0), framed(9, b"")]))) == [
         (1, "value", "unknown_schema")
     ]
     with pytest.raises(
         RefusedError,
         match=r"schema id 9, which a message's value names \(decode, \w+\[0\]@1\)",
     ):
-        decoder(*TEXTS[:1], unknown_id="fail").open()(valued([message(0, 0), framed(9, b"")]))
+        decoder(*TEXTS[:1], unknown_id="fail").open()(
+            messages_with([message(0, 0), framed(9, b"")])
+        )
 
 
 def test_ids_that_nobody_knows_without_end() -> None:
     """Where each is a dead letter, so many may be asked for in a split."""
     decode = decoder(*TEXTS[:1]).open()
-    assert len(decode(valued([framed(5000 + n, b"") for n in range(1000)])).dead_index) == 1000
-    assert decode(valued([framed(5000, b""), message(0, 1)])).valid == 1
+    assert (
+        len(decode(messages_with([framed(5000 + n, b"") for n in range(1000)])).dead_index) == 1000
+    )
+    assert decode(messages_with([framed(5000, b""), message(0, 1)])).valid == 1
     with pytest.raises(RefusedError, match="more than 1000 schema ids"):
-        decode(valued([framed(7000, b"")]))
+        decode(messages_with([framed(7000, b"")]))
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,7 @@ class SickRegistry:
 
     requested_subjects: list[str] = field(default_factory=list, compare=False)
 
-    def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
+    def of_subject(self, subject: str, limit: int) -> list[WriterSchema]:
         self.requested_subjects.append(subject)
         return []
 
@@ -230,15 +234,15 @@ def test_a_registry_that_is_down() -> None:
     verdict on a message.
     """
     decode = decoder(registry=SickRegistry(), known=(*avro(TEXTS[0]),)).open()
-    assert decode(valued([message(0, 1)])).valid == 1
+    assert decode(messages_with([message(0, 1)])).valid == 1
     with pytest.raises(UnreachableError):
-        decode(valued([message(0, 1), message(1, 1)]))
+        decode(messages_with([message(0, 1), message(1, 1)]))
 
 
 def test_a_decoder_without_a_registry() -> None:
     """Is a mistake of windrow's own."""
     with pytest.raises(BugError):
-        decoder(registry=None).open()(valued([message(0, 1)]))
+        decoder(registry=None).open()(messages_with([message(0, 1)]))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.ingest.formats.confluent.frame import MOST_STEPS, NAMELESS, NULL, Frame, frames_of
-from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.values import messages_with
 
 GUID = uuid.UUID(int=7)
 IDS = st.sampled_from([0, 1, 2, 256, (1 << 32) - 1])
@@ -53,7 +53,7 @@ def test_frames_are_what_the_client_reads(
 ) -> None:
     """The header counts where there is one, the last of several; each message is told alone."""
     values, headers = [value for value, _ in messages], [headers for _, headers in messages]
-    frames = frames_of(valued(values, None, headers), "__value_schema_id", paths=paths)
+    frames = frames_of(messages_with(values, None, headers), "__value_schema_id", paths=paths)
     assert len(set(frames.frames)) == len(frames.frames)
     for (value, message_headers), number in zip(messages, frames.numbers.tolist(), strict=True):
         header = dict(message_headers).get("__value_schema_id")
@@ -76,12 +76,12 @@ def test_frames_are_what_the_client_reads(
 )
 def test_paths_that_are_none(octets: bytes) -> None:
     """A path that ends too soon, is too long a number, or has steps below none names nothing."""
-    assert frames_of(valued([octets]), "h", paths=True).numbers.tolist() == [NAMELESS]
+    assert frames_of(messages_with([octets]), "h", paths=True).numbers.tolist() == [NAMELESS]
 
 
 def test_a_part_of_a_batch() -> None:
     """Messages in the middle of another batch are told as alone."""
     values = [b"x", None, b"\x00\x00\x00\x00\x07a", b"\x01" + GUID.bytes + b"b", b""]
-    frames = frames_of(valued(values).slice(1, 3), "h", paths=False)
+    frames = frames_of(messages_with(values).slice(1, 3), "h", paths=False)
     assert frames.numbers.tolist() == [NULL, 0, 1]
     assert frames.frames == [Frame("7", 5), Frame(str(GUID), 17)]

@@ -21,7 +21,7 @@ from windrow.ingest.formats.confluent.payloads import ProtobufPayloads
 from windrow.ingest.formats.protobuf import descriptors
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import dead, valued
+from windrow.ingest.testing.contracts.values import dead, messages_with
 
 AVRO = Path(__file__).parents[1] / "avro"
 SCHEMA = """\
@@ -137,7 +137,7 @@ def test_a_schema_that_will_not_do(message: bytes, detail: str) -> None:
     """Each message that names it is a dead letter, with the id and why; no file is
     written where a name says.
     """
-    decoded = DECODER.open()(valued([message, framed(2, FLAT)]))
+    decoded = DECODER.open()(messages_with([message, framed(2, FLAT)]))
     assert dead(decoded) == [(0, "schema", "incompatible_schema")]
     assert detail in decoded.dead_detail[0].as_py()
     assert decoded.dead_detail[0].as_py().startswith(f"Schema id {message[4]}: ")
@@ -169,7 +169,7 @@ def test_files_that_serializers_do_not_register(imported: str, field: str) -> No
 def test_types_in_one_another() -> None:
     """Hundreds of them are no trouble: how deep a message goes is its own."""
     decoded = DECODER.open()(
-        valued([framed(12, FLAT), framed(12, FLAT + text(9, text(1, b"\x0a\x00")))])
+        messages_with([framed(12, FLAT), framed(12, FLAT + text(9, text(1, b"\x0a\x00")))])
     )
     assert decoded.rows.to_pylist() == [{"id": 5, "name": "a"}] * 2
 
@@ -188,7 +188,7 @@ def test_columns_that_the_type_does_not_have() -> None:
         registry=FixedRegistry(schemas),
     )
     decoded = decoder.open()(
-        valued([framed(0, number(2, 7)), framed(0, text(1, "x")), framed(1, text(2, "x"))])
+        messages_with([framed(0, number(2, 7)), framed(0, text(1, "x")), framed(1, text(2, "x"))])
     )
     none = {"name": None, "tags": None, "place": None}
     assert decoded.rows.to_pylist() == [{"id": 7, **none}, {"id": 0, **none}]
@@ -235,7 +235,7 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
             Subjects(),
             registry=FixedRegistry(SCHEMAS[1:2]),
         )
-        decoder.open()(valued([framed(2, FLAT)]))
+        decoder.open()(messages_with([framed(2, FLAT)]))
     assert len(calls) == 1
 
 
@@ -252,7 +252,7 @@ def test_many_types_of_one_schema(monkeypatch: pytest.MonkeyPatch) -> None:
         ModelReference("models.py:Flat", AVRO), ProtobufPayloads(), Subjects(), registry=registry
     )
     messages = [framed(1, b"", b"\x02" + varint(2 * n)) for n in range(120)]
-    assert dead(decoder.open()(valued(messages))) == [
+    assert dead(decoder.open()(messages_with(messages))) == [
         (n, "schema", "incompatible_schema") for n in range(120)
     ]
     assert len(calls) == 1
@@ -267,7 +267,7 @@ def test_a_schema_that_nests_too_deep_never_does() -> None:
             Subjects(),
             registry=FixedRegistry(SCHEMAS),
         )
-        assert dead(decoder.open()(valued([framed(13, FLAT), framed(2, FLAT)]))) == [
+        assert dead(decoder.open()(messages_with([framed(13, FLAT), framed(2, FLAT)]))) == [
             (0, "schema", "incompatible_schema")
         ]
     with pytest.raises(SpecError, match="contains too many types"):

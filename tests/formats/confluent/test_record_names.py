@@ -20,7 +20,7 @@ from windrow.ingest.formats.confluent.record_names import messages_in
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import dead, valued
+from windrow.ingest.testing.contracts.values import dead, messages_with
 
 AVRO = Path(__file__).parents[1] / "avro"
 
@@ -60,7 +60,7 @@ def decoder(*schemas: Any, **more: Any) -> ConfluentDecoder:
 
 
 def decoded(confluent_decoder: Any, *values: bytes) -> Decoded:
-    batch: Decoded = confluent_decoder.open()(valued(values))
+    batch: Decoded = confluent_decoder.open()(messages_with(values))
     return batch
 
 
@@ -166,7 +166,7 @@ def test_the_record_of_the_topics_subject(schemas: tuple[Any, ...]) -> None:
             SpecError, match=r"Subject t-value .* has several records: OrderCreated, UserDeleted"
         ) as refused:
             confluent_decoder.prepared(["t"])
-        assert "decode.records: [NAME]" in refused.value.do
+        assert "decode.records: [NAME]" in refused.value.advice
         return
     expecting: Any = confluent_decoder.prepared(["t"]).decoder
     stray = WriterSchema("9", "AVRO", json.dumps(CANCELLED))
@@ -188,7 +188,7 @@ def test_a_topic_without_a_subject() -> None:
                 subjects,
                 registry=FixedRegistry(),
             ).prepared(["t"])
-        assert f"{setting}: [NAME]" in refused.value.do
+        assert f"{setting}: [NAME]" in refused.value.advice
 
 
 def test_columns_that_say_the_schema(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_t
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.registry.client import Registry, Subjects
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import valued
+from windrow.ingest.testing.contracts.values import messages_with
 
 AVRO = Path(__file__).parents[1] / "avro"
 ROWS = [{"id": n, "name": f"größer {n}"} for n in range(5)]
@@ -59,7 +59,7 @@ def read(
         Subjects(),
         registry=Registry(schema_registry.url),
     )
-    decoded = decoder.open()(valued(messages, None, headers))
+    decoded = decoder.open()(messages_with(messages, None, headers))
     assert decoded.dead_detail.to_pylist() == []
     rows: list[Any] = decoded.rows.to_pylist()
     return rows
@@ -115,9 +115,9 @@ def test_json(schema_registry: RegistryServer, client: SchemaRegistryClient) -> 
     """Behind the id, which isn't asked for."""
     serialize = JSONSerializer(JSON_SCHEMA, client)
     messages = [serialize(row, SerializationContext("t", MessageField.VALUE)) for row in ROWS]
-    request_count = len(schema_registry.asked)
+    request_count = len(schema_registry.requested_paths)
     assert read(schema_registry, JsonPayloads(), messages) == ROWS
-    assert len(schema_registry.asked) == request_count
+    assert len(schema_registry.requested_paths) == request_count
 
 
 def test_what_the_client_expects_of_a_registry(client: SchemaRegistryClient) -> None:

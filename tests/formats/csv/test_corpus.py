@@ -12,7 +12,7 @@ from windrow.ingest.formats.csv.decoder import CsvEncoding
 from windrow.ingest.formats.csv.lines import Dialect
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import valued, verdicts
+from windrow.ingest.testing.contracts.values import messages_with, verdicts
 
 HERE = Path(__file__).parent
 ORDERS = RowDecoder(
@@ -22,7 +22,7 @@ ORDERS = RowDecoder(
 
 def became(lines: list[bytes]) -> list[object]:
     """A row's values, or a reason, for each line."""
-    verdict_by_index = verdicts(ORDERS.open()(valued(lines)))
+    verdict_by_index = verdicts(ORDERS.open()(messages_with(lines)))
     return [
         tuple(verdict.values())
         if isinstance(verdict := verdict_by_index[i][0], dict)

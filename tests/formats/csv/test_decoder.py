@@ -13,7 +13,7 @@ from windrow.ingest.formats.csv.decoder import CsvEncoding
 from windrow.ingest.formats.csv.kind import CsvSection
 from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import dead, valued
+from windrow.ingest.testing.contracts.values import dead, messages_with
 
 HERE = Path(__file__).parent
 
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 def rows(lines: list[bytes | None], **options: Any) -> list[dict[str, Any]]:
     """What becomes of orders."""
     section = CsvSection.model_validate({"schema": "models.py:Order", **options})
-    return section.decoder(HERE).open()(valued(lines)).rows.to_pylist()
+    return section.decoder(HERE).open()(messages_with(lines)).rows.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_timestamps_in_other_forms() -> None:
             {"schema": "models.py:Every", "null_literal": "", "timestamps": form}
         )
         decoded = section.decoder(HERE).open()(
-            valued([",".join([*empty, text, "", "", ""]).encode()])
+            messages_with([",".join([*empty, text, "", "", ""]).encode()])
         )
         assert [row["at"].isoformat() for row in decoded.rows.to_pylist()] == [
             "2026-01-05T09:00:00+00:00"
@@ -90,7 +90,7 @@ def test_timestamps_without_an_offset_or_finer_than_a_microsecond() -> None:
             "zone": "Europe/Berlin",
             "finer": finer,
         }
-        decoded = CsvSection.model_validate(options).decoder(HERE).open()(valued(lines))
+        decoded = CsvSection.model_validate(options).decoder(HERE).open()(messages_with(lines))
         assert {row["at"].isoformat() for row in decoded.rows.to_pylist()} == {
             "2026-01-05T08:00:00+00:00"
         }
@@ -126,7 +126,7 @@ def test_tombstones_and_empty_messages() -> None:
     ):
         decoded = RowDecoder(
             ModelReference("models.py:Order", HERE), CsvEncoding(), on_null=on_null
-        ).open()(valued([None, b""]))  # type: ignore[arg-type]
+        ).open()(messages_with([None, b""]))  # type: ignore[arg-type]
         assert (dead(decoded), decoded.dropped) == (letters, dropped)
 
 

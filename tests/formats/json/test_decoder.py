@@ -20,7 +20,7 @@ from windrow.ingest.formats.row_decoder import RowDecoder
 from windrow.ingest.formats.shared.json_dialects import Reading
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import dead, valued, whole
+from windrow.ingest.testing.contracts.values import check_shape, dead, messages_with
 
 HERE = Path(__file__).parent
 SCALARS = RowDecoder(ModelReference("models.py:Scalars", HERE), JsonEncoding())
@@ -45,7 +45,7 @@ def test_rows_and_dead_letters_of_one_valued() -> None:
         b'{"id":3,"name":"x"}',
         b'{"id":4,"id":4}',
     ]
-    decoded = SCALARS.open()(valued(values))
+    decoded = SCALARS.open()(messages_with(values))
     assert decoded.rows.schema == Columns.of(Scalars).arrow_schema
     assert decoded.rows.column("id").to_pylist() == [1, 9, 3]
     assert decoded.row_index.to_pylist() == [0, 5, 6]
@@ -67,7 +67,7 @@ def test_tombstones_are_dropped_where_the_spec_says_so() -> None:
     """Dropped is counted; an empty value and the document `null` are no tombstones."""
     decoded = RowDecoder(
         ModelReference("models.py:Scalars", HERE), JsonEncoding(), on_null="drop"
-    ).open()(valued([None, b'{"id":1}', None, b"null", b""]))
+    ).open()(messages_with([None, b'{"id":1}', None, b"null", b""]))
     assert (decoded.dropped, decoded.row_index.to_pylist()) == (2, [1])
     assert dead(decoded) == [(3, "schema", "wrong_type"), (4, "value", "not_json")]
 
@@ -76,14 +76,16 @@ def test_unknown_fields_die_where_the_spec_says_so() -> None:
     """On both ways."""
     decoded = RowDecoder(
         ModelReference("models.py:Scalars", HERE), JsonEncoding(Reading(unknown="dead"))
-    ).open()(valued([b'{"id":1}', b'{"id":1,"more":1}']))
+    ).open()(messages_with([b'{"id":1}', b'{"id":1,"more":1}']))
     assert (decoded.row_index.to_pylist(), dead(decoded)) == ([0], [(1, "schema", "unknown_field")])
 
 
 def test_lists_and_maps_become_rows() -> None:
     """Of the declared Arrow types."""
     decoded = NESTED.open()(
-        valued([b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2,"tags":[1]}', b'{"id":3}'])
+        messages_with(
+            [b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2,"tags":[1]}', b'{"id":3}']
+        )
     )
     assert decoded.rows.schema == Columns.of(Nested).arrow_schema
     assert decoded.rows.column("stock").to_pylist() == [[("x", 1)], None]
@@ -93,7 +95,7 @@ def test_lists_and_maps_become_rows() -> None:
 @pytest.mark.parametrize("values", [[], [None], [b"x"], [b'{"id":1}']])
 def test_batches_of_one_kind(values: list[bytes | None]) -> None:
     """No messages, no rows, or no dead letters: the shapes stay the same."""
-    decoded = SCALARS.open()(valued(values))
+    decoded = SCALARS.open()(messages_with(values))
     assert decoded.rows.schema == Columns.of(Scalars).arrow_schema
     assert len(decoded.dead_index) + decoded.rows.num_rows == len(values)
     assert (decoded.row_index.type, decoded.dead_index.type, decoded.dead_reason.type) == (
@@ -107,31 +109,35 @@ def test_a_corrected_schema_counts_in_the_same_process(tmp_path: Path) -> None:
     """Workers live on between runs; a retry after a fix of the file sees the new one."""
     (tmp_path / "m.py").write_text(MODEL)
     decoder = RowDecoder(ModelReference("m.py:M", tmp_path), JsonEncoding())
-    assert decoder.open()(valued([b'{"id":"x"}'])).rows.num_rows == 0
+    assert decoder.open()(messages_with([b'{"id":"x"}'])).rows.num_rows == 0
     assert decoder.columns.described() == (("id", "int64 not null"),)
     (tmp_path / "m.py").write_text(MODEL.replace("Int64", "String"))
-    assert decoder.open()(valued([b'{"id":"x"}'])).rows.num_rows == 1
+    assert decoder.open()(messages_with([b'{"id":"x"}'])).rows.num_rows == 1
     assert decoder.columns.described() == (("id", "string not null"),)
 
 
 def test_a_used_decoder_travels() -> None:
     """It is a recipe: what it built stays behind."""
-    SCALARS.open()(valued([b'{"id":1}']))
+    SCALARS.open()(messages_with([b'{"id":1}']))
     copy = pickle.loads(pickle.dumps(SCALARS))
     assert copy == SCALARS
-    assert copy.open()(valued([b'{"id":1}'])).rows.num_rows == 1
+    assert copy.open()(messages_with([b'{"id":1}'])).rows.num_rows == 1
 
 
 def test_a_missing_schema_fails_the_window(tmp_path: Path) -> None:
     """No dead letters for the schema's mistakes."""
     with pytest.raises(SpecError, match="can't be read"):
-        RowDecoder(ModelReference("gone.py:M", tmp_path), JsonEncoding()).open()(valued([b"{}"]))
+        RowDecoder(ModelReference("gone.py:M", tmp_path), JsonEncoding()).open()(
+            messages_with([b"{}"])
+        )
 
 
 def test_monstrous_messages_among_good_ones() -> None:
     """Each costs itself only."""
     decoded = SCALARS.open()(
-        valued([b'{"id":1}', b"[" * 100_000, b'{"id":' + b"9" * 10_000_000 + b"}", b'{"id":2}'])
+        messages_with(
+            [b'{"id":1}', b"[" * 100_000, b'{"id":' + b"9" * 10_000_000 + b"}", b'{"id":2}']
+        )
     )
     assert decoded.rows.column("id").to_pylist() == [1, 2]
     assert [reason for _, _, reason in dead(decoded)] == ["too_deep", "out_of_range"]
@@ -152,7 +158,7 @@ def test_every_message_ends_in_exactly_one_place(
         values[i] = None
     decoded = RowDecoder(
         ModelReference("models.py:Scalars", HERE), JsonEncoding(), on_null=on_null
-    ).open()(valued(values))
-    whole(decoded, SCALARS.columns.arrow_schema, len(values))
+    ).open()(messages_with(values))
+    check_shape(decoded, SCALARS.columns.arrow_schema, len(values))
     assert decoded.valid == decoded.rows.num_rows
     assert decoded.filtered == 0

@@ -52,11 +52,11 @@ class TestRaw(DecoderContract):
 
     def test_each_message_is_in_one_place(self, decoder: PlainDecoder) -> None:
         """There are no bad ones."""
-        assert self.decoded(decoder, self.GOOD).valid == len(self.GOOD)
+        assert self.decode_values(decoder, self.GOOD).valid == len(self.GOOD)
 
     def test_batches_of_one_kind(self, decoder: PlainDecoder) -> None:  # type: ignore[override]
         """No messages, or one."""
-        assert [self.decoded(decoder, self.GOOD[:n]).valid for n in (0, 1)] == [0, 1]
+        assert [self.decode_values(decoder, self.GOOD[:n]).valid for n in (0, 1)] == [0, 1]
 
 
 class TestRawKept(TestRaw):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.plain.decoder import PlainDecoder
 from windrow.ingest.schema.user_code import ModelReference
-from windrow.ingest.testing.contracts.values import dead, valued
+from windrow.ingest.testing.contracts.values import dead, messages_with
 
 HERE = Path(__file__).parent
 
@@ -37,7 +37,7 @@ def test_a_text_is_what_python_takes_for_one(values: list[bytes | None]) -> None
     """Every message that is UTF-8 is its own row, every other one a dead letter,
     whatever stands beside it.
     """
-    decoded = PlainDecoder("string", None).open()(valued(values))
+    decoded = PlainDecoder("string", None).open()(messages_with(values))
     good = [i for i, value in enumerate(values) if value is not None and is_text(value)]
     assert decoded.row_index.to_pylist() == good
     assert decoded.rows["value"].to_pylist() == [(values[i] or b"").decode() for i in good]
@@ -64,7 +64,7 @@ def test_what_becomes_of_a_tombstone(
     """It is a dead letter, is counted, or is a row whose column is null; a value of no
     bytes is none of these.
     """
-    decoded = PlainDecoder(kind, None, on_null=on_null).open()(valued([b"a", None, b""]))
+    decoded = PlainDecoder(kind, None, on_null=on_null).open()(messages_with([b"a", None, b""]))
     assert (decoded.row_index.to_pylist(), dead(decoded), decoded.dropped) == (
         rows,
         letters,
@@ -87,7 +87,7 @@ def test_numbers_as_kafkas_serializers_write_them(model: str, form: str, values:
     """The highest byte first, and of exactly so many bytes, in any part of a batch."""
     decode = PlainDecoder("raw", ModelReference(f"models.py:{model}", HERE)).open()
     octets = [struct.pack(form, value) for value in values]
-    messages = valued([b"", octets[0][1:], *octets, None, octets[0] + b"\0"])
+    messages = messages_with([b"", octets[0][1:], *octets, None, octets[0] + b"\0"])
     decoded = decode(messages)
     assert repr(decoded.rows["count"].to_pylist()) == repr(values)
     assert decoded.row_index.to_pylist() == list(range(2, 2 + len(values)))
@@ -100,7 +100,9 @@ def test_numbers_as_kafkas_serializers_write_them(model: str, form: str, values:
 def test_a_number_may_be_missing() -> None:
     """Where messages without a value are kept."""
     model = ModelReference("models.py:Long", HERE)
-    decoded = PlainDecoder("raw", model, on_null="keep").open()(valued([None, bytes(7) + b"\x11"]))
+    decoded = PlainDecoder("raw", model, on_null="keep").open()(
+        messages_with([None, bytes(7) + b"\x11"])
+    )
     assert decoded.rows["count"].to_pylist() == [None, 17]
 
 

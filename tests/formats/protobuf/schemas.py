@@ -134,7 +134,7 @@ class _Maker:
         )
 
 
-def made(r: random.Random) -> Made:
+def random_schema(r: random.Random) -> Made:
     """One."""
     maker = _Maker(r, proto2=r.random() < 0.3)
     file = maker.file
@@ -156,7 +156,7 @@ def made(r: random.Random) -> Made:
         for nullable in [r.random() < 0.8]
         if column is not None and r.random() < 0.8
     )
-    return Made(kind, Columns(columns)) if columns else made(r)
+    return Made(kind, Columns(columns)) if columns else random_schema(r)
 
 
 def _column(

@@ -50,7 +50,7 @@ class TestFlat(DecoderContract):
             b"[" * (4 << 20),
             self.GOOD[0] * ((1 << 20) // len(self.GOOD[0]) + 1),
         ]
-        decoded = self.decoded(decoder, [self.GOOD[0], *monsters, self.GOOD[0]])
+        decoded = self.decode_values(decoder, [self.GOOD[0], *monsters, self.GOOD[0]])
         assert decoded.row_index.to_pylist() == [0, 3, 4]
 
 

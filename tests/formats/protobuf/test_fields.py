@@ -91,7 +91,7 @@ def test_columns_that_can_not_come(name: str, kind: pa.DataType, says: str) -> N
     """The error names the column and both types."""
     with pytest.raises(SpecError) as refused:
         reader(order(), column_of(name, kind))
-    assert says in refused.value.what
+    assert says in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_compiler_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SpecError, match=r"grpcio-tools isn't installed") as refused:
         descriptor_set(HERE / "things.proto")
-    assert "pip install 'windrow-ingest[protobuf]'" in refused.value.do
+    assert "pip install 'windrow-ingest[protobuf]'" in refused.value.advice
 
 
 def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:

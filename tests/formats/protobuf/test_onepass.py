@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats import onepass
-from tests.formats.protobuf.schemas import Made, made, message, mutate
+from tests.formats.protobuf.schemas import Made, message, mutate, random_schema
 from tests.profiles import examples
 from windrow.ingest.formats.protobuf.decoder import ProtobufPass
 from windrow.ingest.formats.protobuf.strict import StrictProtobuf
@@ -32,7 +32,7 @@ def test_the_pass_agrees_with_the_library(seed: int) -> None:
     row that the library refuses, never another one.
     """
     r = random.Random(seed)
-    schema = made(r)
+    schema = random_schema(r)
     both, odd = Both(schema), r.choice((0.0, 0.05, 0.2))
     whole_messages = [message(r, schema.kind, odd=odd) for _ in range(15)]
     both.compare(
@@ -51,7 +51,7 @@ def test_the_pass_agrees_with_the_library(seed: int) -> None:
 @given(st.integers(0, 50), st.lists(st.binary(max_size=40), max_size=20))
 def test_any_bytes(seed: int, messages: list[bytes]) -> None:
     """Whatever comes, nothing is taken that the library refuses, and neither fails."""
-    Both(made(random.Random(seed))).compare(messages)
+    Both(random_schema(random.Random(seed))).compare(messages)
 
 
 @pytest.mark.sampled(2, of=300)
@@ -59,7 +59,7 @@ def test_any_type_with_any_messages(part: int, dice: random.Random) -> None:
     """Many messages of a type. Of those that are written plainly, the pass takes most."""
     fast = rows = 0
     for _ in range(20):
-        schema = made(dice)
+        schema = random_schema(dice)
         both = Both(schema)
         whole_messages = [message(dice, schema.kind, odd=0) for _ in range(60)]
         counts = both.compare(whole_messages)
@@ -73,7 +73,7 @@ def test_parts_of_arrays_and_nulls() -> None:
     """A part of a batch, one of nothing, and one with nulls: what has no bytes is a
     message, and what isn't there is none.
     """
-    schema = made(random.Random(3))
+    schema = random_schema(random.Random(3))
     both, whole_messages = (
         Both(schema),
         [message(random.Random(seed), schema.kind, odd=0) for seed in range(5)],
@@ -92,7 +92,7 @@ def main() -> None:
     """What is checked with bounds."""
     dice = random.Random(os.environ.get("SEED", "1"))
     for _ in range(150):
-        schema = made(dice)
+        schema = random_schema(dice)
         both = Both(schema)
         whole_messages = [message(dice, schema.kind, odd=0.05) for _ in range(20)]
         both.compare(

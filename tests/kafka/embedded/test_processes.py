@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from windrow.ingest.kafka.embedded.server import end, note, noted
+from windrow.ingest.kafka.embedded.server import end, find_noted, note
 
 
 def test_only_the_noted_process_is_found(tmp_path: Path) -> None:
@@ -18,12 +18,12 @@ def test_only_the_noted_process_is_found(tmp_path: Path) -> None:
     file = tmp_path / "ui.json"
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert note(file, child.pid).pid == child.pid
-        process = noted(file)
+        process = find_noted(file)
         assert process is not None
         end([process], signal.SIGTERM, 30)
-    assert noted(file) is None
+    assert find_noted(file) is None
     file.write_text(f'{{"pid": {os.getpid()}, "started": 1.0}}')
-    assert noted(file) is None
+    assert find_noted(file) is None
 
 
 def test_who_does_not_end_is_killed(tmp_path: Path) -> None:
@@ -36,4 +36,4 @@ def test_who_does_not_end_is_killed(tmp_path: Path) -> None:
         assert child.stdout is not None
         child.stdout.readline()
         end([note(tmp_path / "noted", child.pid)], signal.SIGTERM, 0.2)
-        assert noted(tmp_path / "noted") is None
+        assert find_noted(tmp_path / "noted") is None

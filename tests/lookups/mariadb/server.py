@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench.harness.environments import debian, made
+from tests.bench.harness.environments import debian, environment_folder
 from windrow.ingest.kafka.embedded.server import free_port
 
 TABLES = (
@@ -23,7 +23,7 @@ TABLES = (
 @contextmanager
 def mariadb(folder: Path) -> Iterator[str]:
     """The URL of a database `test` for its user `me`, who may do everything and has no password."""
-    home = made("mariadb", Path(__file__).parent, debian)
+    home = environment_folder("mariadb", Path(__file__).parent, debian)
     shares = home / "usr/share/mysql"
     libraries = ":".join(sorted({str(path.parent) for path in home.rglob("*.so.*")}))
     environment = {**os.environ, "LD_LIBRARY_PATH": libraries}

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from tests.integration.harness import Place
+from tests.integration.harness import PipelineSetup
 from windrow.ingest.assemble import assemble
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.codec import from_json, to_json
@@ -91,10 +91,10 @@ class Driver:
         """Returns whether it is gone."""
         return self._process.poll() is not None
 
-    def begin(self, setup: Place, hour: int = 1, crash: str = "") -> None:
+    def begin(self, setup: PipelineSetup, hour: int = 1, crash: str = "") -> None:
         """Have it run a window."""
         assert self._process.stdin is not None
-        order = Order(setup.bootstrap, setup.topic, str(setup.folder), setup.over, hour, crash)
+        order = Order(setup.bootstrap, setup.topic, str(setup.folder), setup.overrides, hour, crash)
         self._process.stdin.write(to_json(order) + "\n")
         self._process.stdin.flush()
 
@@ -107,7 +107,7 @@ class Driver:
         assert line, "the driver ended"
         return from_json(line, Answer)
 
-    def runs(self, setup: Place, hour: int = 1) -> Answer:
+    def runs(self, setup: PipelineSetup, hour: int = 1) -> Answer:
         """A window from its begin to its end."""
         self.begin(setup, hour)
         return self.answer()
@@ -148,7 +148,7 @@ def main() -> None:
 
 def _done(order: Order, engine: Any) -> Answer:
     os.environ["WINDROW_CRASH"] = order.crash
-    setup = Place(order.bootstrap, order.topic, Path(order.folder), order.over)
+    setup = PipelineSetup(order.bootstrap, order.topic, Path(order.folder), order.over)
     try:
         return Answer(
             run(assemble(setup.spec(), engine), setup.window(order.hour), Request("test")).recovered

@@ -135,4 +135,4 @@ def test_a_folder_that_takes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         UnreachableError, match=re.escape(f"No archive could be written to {tmp_path}")
     ) as caught:
         class_archive.make_archive()
-    assert "Spark only starts slower" in caught.value.do
+    assert "Spark only starts slower" in caught.value.advice

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataframes.on_cluster import BOOTSTRAP
-from tests.integration.format_cases import CASES, HOUR, somebody
+from tests.integration.format_cases import CASES, HOUR, make_user
 from tests.registry.server import RegistryServer
 from tests.runner.spark.daemons import of_this_process, running
 from tests.runner.spark.on_cluster import MASTER
@@ -45,7 +45,7 @@ def test_a_window_is_read_by_a_worker_that_has_nothing_of_it(
     a dead letter, and all of it verifies, to its last byte.
     """
     case = CASES["json"]
-    user = somebody(case, kafka, tmp_path, schema_registry)
+    user = make_user(case, kafka, tmp_path, schema_registry)
     [spec] = tmp_path.glob("*.yaml")
     step = "SELECT * FROM rows WHERE _offset + 1 > 0"
     spec.write_text(f"{spec.read_text()}\ntransform: {{steps: [{{sql: '{step}'}}]}}\n")
@@ -72,7 +72,7 @@ def test_the_page_says_how_to_try_a_cluster(
     )
     master, worker, run = map(shlex.split, block.splitlines())
     case, environment = CASES["json"], of_this_process(tmp_path)
-    user = somebody(case, kafka, tmp_path, schema_registry)
+    user = make_user(case, kafka, tmp_path, schema_registry)
     master_index = run.index("--master")
     with (
         running(tmp_path / "one", master, r"Starting Spark master at (\S+)", environment),
@@ -91,7 +91,7 @@ def test_workers_that_differ_are_told_before_anything_is_read(
     """Workers with another version of a package end the run with one sentence, which
     names machine, interpreter, package and versions.
     """
-    user = somebody(CASES["json"], kafka, tmp_path, schema_registry)
+    user = make_user(CASES["json"], kafka, tmp_path, schema_registry)
     python = deps_only(tmp_path / "other")
     [packages] = (tmp_path / "other" / "lib").glob("python3*/site-packages")
     (packages / "msgspec-0.0.1.dist-info").mkdir()
@@ -116,7 +116,7 @@ def test_doctor_looks_around_on_every_worker(
     """Both workers answer before a window is run, and nothing that was tried leaves
     anything behind.
     """
-    user = somebody(CASES["json"], kafka, tmp_path, schema_registry)
+    user = make_user(CASES["json"], kafka, tmp_path, schema_registry)
     words = ["--cluster", "--master", two_workers.master, *ON_IT]
     paths_before = sorted(tmp_path.iterdir())
     *_, last = user.starts_and_ends("doctor", *words)["checks"]
@@ -136,7 +136,7 @@ def test_a_master_that_is_none(kafka: str, tmp_path: Path, schema_registry: Regi
     """A run on it ends with one sentence that names it and says what to look at; not
     with one on Java, which is well.
     """
-    user = somebody(CASES["json"], kafka, tmp_path, schema_registry)
+    user = make_user(CASES["json"], kafka, tmp_path, schema_registry)
     failed = user.starts_and_ends(
         "run", "--window", HOUR, "--master", "spark:/nobody:7077", *ON_IT, code=3
     )["error"]

@@ -12,15 +12,15 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.harness import Place, millis, verdict, visible
-from tests.integration.test_exactly_once import one_hour, place, thing
+from tests.integration.harness import PipelineSetup, millis, read_visible, verdict
+from tests.integration.test_exactly_once import one_hour, setup, thing_value
 from tests.integration.test_spark_task import OVER, status_of, until
 from tests.kafka.door import Door
 from tests.kafka.produce import Put, create_topic, produce
 from tests.runner.spark.drivers import Answer, Driver
 from tests.runner.spark.standalone import Cluster, known_cluster
 
-__all__ = ["one_hour", "place"]  # the fixtures
+__all__ = ["one_hour", "setup"]  # the fixtures
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 TRIES = 4
@@ -117,17 +117,17 @@ def no_trap(ground: Ground) -> None:
     ground.trap.touch()
 
 
-def list_staged(setup: Place) -> set[str]:
+def list_staged(setup: PipelineSetup) -> set[str]:
     """Data files under the table, whether a commit names them or not."""
     return {path.name for path in (setup.folder / "things" / "data").rglob("*.parquet*")}
 
 
-def list_finished(setup: Place) -> set[str]:
+def list_finished(setup: PipelineSetup) -> set[str]:
     """Those that were written to their end."""
     return {name for name in list_staged(setup) if name.endswith(".parquet")}
 
 
-def in_table(setup: Place) -> set[str]:
+def in_table(setup: PipelineSetup) -> set[str]:
     """Data files that the table is made of."""
     table = setup.folder / "things"
     return (
@@ -137,16 +137,16 @@ def in_table(setup: Place) -> set[str]:
     )
 
 
-def assert_exactly_once_beside_garbage(setup: Place, *garbage: int) -> None:
+def assert_exactly_once_beside_garbage(setup: PipelineSetup, *garbage: int) -> None:
     """The checker finds nothing wrong, and so many staged files are there (or so many)
     that the table doesn't know.
     """
-    report = verdict(setup, visible(setup.bootstrap, setup.topic))
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
     assert len(list_staged(setup) - in_table(setup)) in garbage
 
 
-def test_a_killed_executor_is_run_again(ground: Ground, place: Place) -> None:
+def test_a_killed_executor_is_run_again(ground: Ground, setup: PipelineSetup) -> None:
     """1 A worker has staged and halts. 2 Its executor is killed with SIGKILL, and the
     worker ends with it. 3 Spark runs its task again.
 
@@ -154,32 +154,34 @@ def test_a_killed_executor_is_run_again(ground: Ground, place: Place) -> None:
     """
     driver = ground.driver
     ground.trap.unlink()
-    driver.begin(place)
+    driver.begin(setup)
     worker = stopped_worker(ground.cluster)
     [executor] = [parent for parent in worker.parents() if parent in ground.cluster.executors()]
     executor.kill()
     until(lambda: status_of(worker) in OVER, "the worker outlived its executor")
     assert driver.answer() == Answer(recovered=False)
-    assert_exactly_once_beside_garbage(place, 1, 2)
+    assert_exactly_once_beside_garbage(setup, 1, 2)
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
-def test_a_killed_driver_is_followed_at_once(ground: Ground, place: Place, point: str) -> None:
+def test_a_killed_driver_is_followed_at_once(
+    ground: Ground, setup: PipelineSetup, point: str
+) -> None:
     """1 A driver dies by SIGKILL around its commit. 2 A second one goes on at once, and
     says whether the commit was in already.
 
     Nothing of the first one is left on the workers' machines.
     """
     first = ground.driver
-    first.begin(place, crash=f"{point}:kill")
+    first.begin(setup, crash=f"{point}:kill")
     first.dies()
     old_executors = ground.cluster.executors()
-    assert ground.driver.runs(place) == Answer(recovered=point == "commit.after")
+    assert ground.driver.runs(setup) == Answer(recovered=point == "commit.after")
     until(
         lambda: all(status_of(executor) in OVER for executor in old_executors),
         "executors outlived their driver",
     )
-    assert_exactly_once_beside_garbage(place, 2 if point == "commit.before" else 0)
+    assert_exactly_once_beside_garbage(setup, 2 if point == "commit.before" else 0)
 
 
 def test_a_task_that_always_kills_its_worker_ends_the_run(
@@ -188,8 +190,8 @@ def test_a_task_that_always_kills_its_worker_ends_the_run(
     """As often as Spark tries a task, its worker has staged and dies by SIGKILL: the
     run says to try again, and the rerun is right.
     """
-    setup = Place(kafka, create_topic(kafka), tmp_path)
-    produce(kafka, setup.topic, [Put(thing(i), millis(1, i)) for i in range(50)])
+    setup = PipelineSetup(kafka, create_topic(kafka), tmp_path)
+    produce(kafka, setup.topic, [Put(thing_value(i), millis(1, i)) for i in range(50)])
     driver = ground.driver
     for tried in range(TRIES):
         ground.trap.unlink()
@@ -215,7 +217,7 @@ def test_a_broker_that_only_the_workers_do_not_reach(
     """
     door = Door(kafka)
     try:
-        setup = Place(
+        setup = PipelineSetup(
             door.bootstrap, one_hour, tmp_path, {"source": {"client": {"socket.timeout.ms": 5000}}}
         )
         driver = ground.driver
@@ -241,11 +243,13 @@ def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: P
     """Each message is there once, and of a split comes so little back that a thousand
     of them fit into two megabytes of the driver's.
     """
-    setup = Place(
+    setup = PipelineSetup(
         kafka, create_topic(kafka, partitions=4), tmp_path, {"source": {"split_records": 2}}
     )
     produce(
-        kafka, setup.topic, [Put(thing(i), millis(1, i // 60, i % 60), i % 4) for i in range(2000)]
+        kafka,
+        setup.topic,
+        [Put(thing_value(i), millis(1, i // 60, i % 60), i % 4) for i in range(2000)],
     )
     driver = Driver(
         ground.cluster.master, ground.words() | {"spark.driver.maxResultSize": "2m"}, tmp_path
@@ -260,7 +264,7 @@ def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: P
 
 
 def test_a_worker_that_wakes_behind_its_copy_changes_nothing(
-    ground: Ground, place: Place, tmp_path: Path
+    ground: Ground, setup: PipelineSetup, tmp_path: Path
 ) -> None:
     """1 A worker stops in the middle of writing. 2 Spark gives its task to the other
     machine too, the driver looks, and stops.
@@ -271,26 +275,26 @@ def test_a_worker_that_wakes_behind_its_copy_changes_nothing(
     driver = Driver(ground.cluster.master, ground.words() | COPIES, tmp_path)
     try:
         ground.trap.unlink()
-        driver.begin(place, crash="commit.before:stop")
+        driver.begin(setup, crash="commit.before:stop")
         late = stopped_worker(ground.cluster)
         until(
             lambda: status_of(driver.process) == psutil.STATUS_STOPPED,
             "the driver didn't come to its commit",
         )
         assert status_of(late) == psutil.STATUS_STOPPED, "the worker was not waited for"
-        finished_files = list_finished(place)
+        finished_files = list_finished(setup)
         late.resume()
         until(
-            lambda: list_finished(place) > finished_files, "the worker staged nothing after it woke"
+            lambda: list_finished(setup) > finished_files, "the worker staged nothing after it woke"
         )
         driver.process.resume()
         assert driver.answer() == Answer(recovered=False)
-        assert_exactly_once_beside_garbage(place, 1)
-        assert in_table(place) == finished_files
-        assert driver.runs(place) == Answer(recovered=True)
+        assert_exactly_once_beside_garbage(setup, 1)
+        assert in_table(setup) == finished_files
+        assert driver.runs(setup) == Answer(recovered=True)
     finally:
         driver.close()
-    assert_exactly_once_beside_garbage(place, 1)
+    assert_exactly_once_beside_garbage(setup, 1)
 
 
 def test_a_function_of_dataframes(
@@ -302,7 +306,7 @@ def test_a_function_of_dataframes(
     3 The driver runs it again, and is killed behind its commit. 4 Another one finds
     each row there once. UDFs of its file travel.
     """
-    setup = Place(
+    setup = PipelineSetup(
         kafka, one_hour, tmp_path, {"transform": {"steps": [{"spark": "functions.py:same"}]}}
     )
     trap, others = tmp_path / "trap", ground.cluster.executors()
@@ -325,7 +329,7 @@ def test_a_function_of_dataframes(
     finally:
         driver.close()
     assert ground.driver.runs(setup) == Answer(recovered=True)
-    report = verdict(Place(kafka, one_hour, tmp_path), visible(kafka, one_hour))
+    report = verdict(PipelineSetup(kafka, one_hour, tmp_path), read_visible(kafka, one_hour))
     assert report.ok, report
 
 
@@ -333,7 +337,7 @@ def test_a_function_that_needs_what_workers_have_not(
     ground: Ground, kafka: str, one_hour: str, tmp_path: Path
 ) -> None:
     """A module that the driver alone can import is named, with what to do; nothing is committed."""
-    setup = Place(
+    setup = PipelineSetup(
         kafka, one_hour, tmp_path, {"transform": {"steps": [{"spark": "functions.py:foreign"}]}}
     )
     failed = ground.driver.runs(setup)

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from tests.contracts.engine_contract import LIMIT, ONE, SPLITS, EngineContract
-from tests.integration.harness import Place, millis
-from tests.integration.test_exactly_once import thing
+from tests.integration.harness import PipelineSetup, millis
+from tests.integration.test_exactly_once import thing_value
 from tests.kafka.produce import Put, create_topic, produce
 from tests.runner.spark.servers import COMMAND, ROOT, serving
 from tests.runner.spark.tasks import Dies, EndsItself, Loaded, Name, Raises, Says, WaitsForEver
@@ -291,8 +291,8 @@ def test_the_first_client_finds_workers_ready(
     """The command says that it is up once a worker has loaded all that a window needs: its
     own schema is what the first one adds.
     """
-    setup = Place(kafka, create_topic(kafka), tmp_path)
-    produce(kafka, setup.topic, [Put(thing(1), millis(0)), Put(thing(2), millis(1))])
+    setup = PipelineSetup(kafka, create_topic(kafka), tmp_path)
+    produce(kafka, setup.topic, [Put(thing_value(1), millis(0)), Put(thing_value(2), millis(1))])
     with serving("--master", "local[1]") as (address, _):
         closing_all.append(ConnectedSpark(address))
         engine = SparkEngine(closing_all[0].session)

@@ -22,8 +22,8 @@ import windrow
 from tests.contracts.engine_contract import ONE, EngineContract
 from tests.dataframes.test_sink import Ground as Batch
 from tests.dataframes.test_sink import each_once
-from tests.integration.harness import Place, verdict, visible
-from tests.integration.test_exactly_once import one_hour, place
+from tests.integration.harness import PipelineSetup, read_visible, verdict
+from tests.integration.test_exactly_once import one_hour, setup
 from tests.integration.test_spark_task import OVER, status_of, until
 from tests.kafka.produce import Put, create_topic, produce
 from tests.runner.spark import tasks
@@ -39,7 +39,7 @@ from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.engine import SparkEngine
 from windrow.ingest.runner.spark.worker_bootstrap import Code
 
-__all__ = ["one_hour", "place"]  # the fixtures
+__all__ = ["one_hour", "setup"]  # the fixtures
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 
@@ -236,9 +236,9 @@ def drivers(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         client.close()
 
 
-def assert_exactly_once(setup: Place) -> None:
+def assert_exactly_once(setup: PipelineSetup) -> None:
     """The checker finds nothing wrong."""
-    report = verdict(setup, visible(setup.bootstrap, setup.topic))
+    report = verdict(setup, read_visible(setup.bootstrap, setup.topic))
     assert report.ok, report
 
 
@@ -250,7 +250,10 @@ def test_two_clients_run_windows_beside_each_other(
     """
     steps = {"transform": {"steps": [{"sql": "SELECT id, lower(name) AS name FROM rows"}]}}
     over_by_folder = {"one": {}, "other": steps}
-    both = [Place(kafka, one_hour, tmp_path / name, over) for name, over in over_by_folder.items()]
+    both = [
+        PipelineSetup(kafka, one_hour, tmp_path / name, over)
+        for name, over in over_by_folder.items()
+    ]
     for setup, driver in zip(both, drivers, strict=True):
         setup.folder.mkdir()
         driver.begin(setup)
@@ -265,7 +268,11 @@ def test_two_clients_run_windows_beside_each_other(
     ids=["plain", "function"],
 )
 def test_a_killed_executor_is_run_again(
-    ground: Ground, place: Place, drivers: list[Driver], tmp_path: Path, over: dict[str, Any]
+    ground: Ground,
+    setup: PipelineSetup,
+    drivers: list[Driver],
+    tmp_path: Path,
+    over: dict[str, Any],
 ) -> None:
     """1 A worker has read a batch and halts. 2 Its executor is killed, and the worker
     ends with it. 3 Spark runs its task again.
@@ -273,17 +280,17 @@ def test_a_killed_executor_is_run_again(
     So it is where rows go through a function of DataFrames, by the client's code.
     """
     ground.trap.unlink()
-    drivers[0].begin(Place(place.bootstrap, place.topic, tmp_path, over))
+    drivers[0].begin(PipelineSetup(setup.bootstrap, setup.topic, tmp_path, over))
     worker = stopped_worker(ground.cluster)
     [executor] = [parent for parent in worker.parents() if parent in ground.cluster.executors()]
     executor.kill()
     until(lambda: status_of(worker) in OVER, "the worker outlived its executor")
     assert drivers[0].answer() == Answer(recovered=False)
-    assert_exactly_once(place)
+    assert_exactly_once(setup)
 
 
 def test_what_was_read_goes_with_its_executors(
-    ground: Ground, place: Place, tmp_path: Path
+    ground: Ground, setup: PipelineSetup, tmp_path: Path
 ) -> None:
     """1 A function of DataFrames is given what was read, and halts. 2 The executors are
     killed: the run says to try again.
@@ -291,9 +298,9 @@ def test_what_was_read_goes_with_its_executors(
     3 Nothing is committed. 4 The next run is right.
     """
     driver = Driver(ground.address, {}, tmp_path)
-    halting = Place(
-        place.bootstrap,
-        place.topic,
+    halting = PipelineSetup(
+        setup.bootstrap,
+        setup.topic,
         tmp_path,
         {"transform": {"steps": [{"spark": "functions.py:halts"}]}},
     )
@@ -314,7 +321,7 @@ def test_what_was_read_goes_with_its_executors(
         failed = driver.answer()
         assert failed.code == 3
         assert "Nothing was committed. Run the window again" in failed.text
-        assert in_table(place) == set()
+        assert in_table(setup) == set()
         driver.begin(halting)
         until(
             lambda: status_of(driver.process) == psutil.STATUS_STOPPED,
@@ -324,28 +331,28 @@ def test_what_was_read_goes_with_its_executors(
         assert driver.answer() == Answer(recovered=False)
     finally:
         driver.close()
-    assert_exactly_once(place)
+    assert_exactly_once(setup)
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
 def test_a_killed_client_is_followed_at_once(
-    ground: Ground, place: Place, drivers: list[Driver], point: str, tmp_path: Path
+    ground: Ground, setup: PipelineSetup, drivers: list[Driver], point: str, tmp_path: Path
 ) -> None:
     """1 A client dies by SIGKILL around its commit. 2 Another one goes on at once, and
     says whether the commit was in already.
     """
     first = Driver(ground.address, {}, tmp_path)
     try:
-        first.begin(place, crash=f"{point}:kill")
+        first.begin(setup, crash=f"{point}:kill")
         first.dies()
     finally:
         first.close()
-    assert drivers[1].runs(place) == Answer(recovered=point == "commit.after")
-    assert_exactly_once(place)
+    assert drivers[1].runs(setup) == Answer(recovered=point == "commit.after")
+    assert_exactly_once(setup)
 
 
 def test_a_killed_server_is_an_outage(
-    ground: Ground, place: Place, drivers: list[Driver], tmp_path: Path
+    ground: Ground, setup: PipelineSetup, drivers: list[Driver], tmp_path: Path
 ) -> None:
     """1 A worker has staged and halts. 2 The server is killed with SIGKILL: the run
     says to try again, and its executors end.
@@ -360,7 +367,7 @@ def test_a_killed_server_is_an_outage(
         driver = Driver(address, {}, tmp_path)
         try:
             ground.trap.unlink()
-            driver.begin(place)
+            driver.begin(setup)
             stopped_worker(ground.cluster)
             server_executors = [
                 executor
@@ -379,5 +386,5 @@ def test_a_killed_server_is_an_outage(
             lambda: all(status_of(executor) in OVER for executor in server_executors),
             "executors outlived their server",
         )
-    assert drivers[0].runs(place) == Answer(recovered=False)
-    assert_exactly_once(place)
+    assert drivers[0].runs(setup) == Answer(recovered=False)
+    assert_exactly_once(setup)

@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.harness import Place
-from tests.integration.test_exactly_once import one_hour, place
-from tests.integration.test_spark_task import halted, status_of, until
+from tests.integration.harness import PipelineSetup
+from tests.integration.test_exactly_once import one_hour, setup
+from tests.integration.test_spark_task import has_halted_worker, status_of, until
 from tests.runner.spark.drivers import Answer, Driver
 from tests.runner.spark.servers import serving
 from tests.runner.spark.test_cluster_faults import (
@@ -27,7 +27,7 @@ from tests.runner.spark.test_cluster_faults import (
     list_staged,
 )
 
-__all__ = ["one_hour", "place"]  # the fixtures
+__all__ = ["one_hour", "setup"]  # the fixtures
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 
@@ -68,7 +68,7 @@ class Ground:
     def stopped(self) -> psutil.Process:
         """The Python worker that the trap has caught, once it has."""
         until(
-            lambda: halted(self.server),
+            lambda: has_halted_worker(self.server),
             "no worker reached its crash point",
             lambda: status_of(self.server) is None,
         )
@@ -97,24 +97,26 @@ def shut_trap(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
-def test_a_killed_client_is_followed_at_once(ground: Ground, place: Place, point: str) -> None:
+def test_a_killed_client_is_followed_at_once(
+    ground: Ground, setup: PipelineSetup, point: str
+) -> None:
     """1 A client dies by SIGKILL around its commit. 2 Another one goes on at once, and
     says whether the commit was in already.
     """
     first, second = ground.clients(2)
-    first.begin(place, crash=f"{point}:kill")
+    first.begin(setup, crash=f"{point}:kill")
     first.dies()
-    assert second.runs(place) == Answer(recovered=point == "commit.after")
-    assert_exactly_once_beside_garbage(place, 2 if point == "commit.before" else 0)
+    assert second.runs(setup) == Answer(recovered=point == "commit.after")
+    assert_exactly_once_beside_garbage(setup, 2 if point == "commit.before" else 0)
 
 
-def test_two_clients_run_one_window_at_once(ground: Ground, place: Place) -> None:
+def test_two_clients_run_one_window_at_once(ground: Ground, setup: PipelineSetup) -> None:
     """1 Two clients have both staged all of a window, and stop before its commit. 2
     Both wake: one commits, the other one shows that.
     """
     clients = ground.clients(2)
     for client in clients:
-        client.begin(place, crash="commit.before:stop")
+        client.begin(setup, crash="commit.before:stop")
     for client in clients:
         until(
             lambda process=client.process: status_of(process) == psutil.STATUS_STOPPED,
@@ -127,10 +129,12 @@ def test_two_clients_run_one_window_at_once(ground: Ground, place: Place) -> Non
         Answer(recovered=False),
         Answer(recovered=True),
     ]
-    assert_exactly_once_beside_garbage(place, 2)
+    assert_exactly_once_beside_garbage(setup, 2)
 
 
-def test_a_worker_that_wakes_behind_its_retry_changes_nothing(ground: Ground, place: Place) -> None:
+def test_a_worker_that_wakes_behind_its_retry_changes_nothing(
+    ground: Ground, setup: PipelineSetup
+) -> None:
     """1 A worker stops while it writes, and its client is killed. 2 Another client
     commits the window. 3 The worker wakes, and goes on.
 
@@ -139,23 +143,23 @@ def test_a_worker_that_wakes_behind_its_retry_changes_nothing(ground: Ground, pl
     """
     first, second = ground.clients(2)
     ground.trap.unlink()
-    first.begin(place)
+    first.begin(setup)
     late = ground.stopped()
     try:
         first.close()
-        assert second.runs(place) == Answer(recovered=False)
-        finished_files, committed = list_finished(place), in_table(place)
+        assert second.runs(setup) == Answer(recovered=False)
+        finished_files, committed = list_finished(setup), in_table(setup)
         assert status_of(late) == psutil.STATUS_STOPPED, "the worker was not waited for"
     finally:
         late.resume()
-    until(lambda: list_finished(place) > finished_files, "the worker staged nothing after it woke")
-    assert in_table(place) == committed
-    assert second.runs(place) == Answer(recovered=True)
-    assert_exactly_once_beside_garbage(place, 1, 2)
+    until(lambda: list_finished(setup) > finished_files, "the worker staged nothing after it woke")
+    assert in_table(setup) == committed
+    assert second.runs(setup) == Answer(recovered=True)
+    assert_exactly_once_beside_garbage(setup, 1, 2)
 
 
 def test_a_server_is_killed_in_the_middle_of_a_job_and_started_again(
-    ground: Ground, place: Place
+    ground: Ground, setup: PipelineSetup
 ) -> None:
     """1 A worker has staged and halts. 2 Its server is killed with SIGKILL, with all
     below it: an outage to its client.
@@ -165,7 +169,7 @@ def test_a_server_is_killed_in_the_middle_of_a_job_and_started_again(
     """
     [client] = ground.clients(1)
     ground.trap.unlink()
-    client.begin(place)
+    client.begin(setup)
     ground.stopped()
     below = [ground.server, *ground.server.children(recursive=True)]
     for process in below:
@@ -174,10 +178,10 @@ def test_a_server_is_killed_in_the_middle_of_a_job_and_started_again(
     failed = client.answer()
     assert failed.code == 3
     assert "Nothing was committed" in failed.text
-    staged_files = list_staged(place)
+    staged_files = list_staged(setup)
     assert staged_files, "nothing was staged before the kill"
-    assert in_table(place) == set()
+    assert in_table(setup) == set()
     ground.serve()
-    assert client.runs(place) == Answer(recovered=False)
-    assert not staged_files & in_table(place)
-    assert_exactly_once_beside_garbage(place, len(staged_files))
+    assert client.runs(setup) == Answer(recovered=False)
+    assert not staged_files & in_table(setup)
+    assert_exactly_once_beside_garbage(setup, len(staged_files))

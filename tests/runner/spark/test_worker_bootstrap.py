@@ -27,7 +27,7 @@ from windrow.ingest.runner.spark.worker_bootstrap import (
     Code,
     WorkerBootstrap,
     differences,
-    unpacked,
+    unpack_code,
 )
 
 CONNECT = "pyspark.sql.connect.session"
@@ -74,7 +74,7 @@ def test_what_travels_is_windrows_own_code(home: Path) -> None:
     """All of the package's modules and files are there, byte for byte, nothing that was
     compiled of them; in less than half the room.
     """
-    folder = unpacked(own_code().files, own_code().digest)
+    folder = unpack_code(own_code().files, own_code().digest)
     assert folder == home / ".cache" / "windrow" / "code" / own_code().digest
     root = Path(__file__).parents[3]
     sent_files = {
@@ -95,7 +95,9 @@ def test_what_travels_is_windrows_own_code(home: Path) -> None:
 def test_workers_that_begin_at_once_share_one_folder(home: Path) -> None:
     """However many unpack at the same time, one folder is left, whole, and all have it."""
     with ThreadPoolExecutor(8) as pool:
-        folders = set(pool.map(lambda _: unpacked(own_code().files, own_code().digest), range(8)))
+        folders = set(
+            pool.map(lambda _: unpack_code(own_code().files, own_code().digest), range(8))
+        )
     [folder] = folders
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert (folder / "windrow" / "ingest" / "errors.py").is_file()
@@ -109,7 +111,7 @@ def test_a_cache_that_others_may_write_to_is_not_trusted(home: Path) -> None:
     above = home / ".cache" / "windrow" / "code"
     above.mkdir(parents=True)
     above.chmod(0o777)
-    folders = {unpacked(own_code().files, own_code().digest) for _ in range(3)}
+    folders = {unpack_code(own_code().files, own_code().digest) for _ in range(3)}
     assert folders == {home / "tmp" / f"windrow-code-{os.geteuid()}" / own_code().digest}
     assert (folders.pop() / "windrow" / "ingest" / "errors.py").is_file()
     assert list(above.iterdir()) == []
@@ -124,7 +126,7 @@ def test_a_home_that_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (home / "file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
         assert (
-            unpacked(own_code().files, own_code().digest).parent
+            unpack_code(own_code().files, own_code().digest).parent
             == home / "tmp" / f"windrow-code-{os.geteuid()}"
         )
 
@@ -140,11 +142,11 @@ def test_a_temporary_folder_that_others_made_is_not_trusted(
     shared = home / "tmp" / f"windrow-code-{os.geteuid()}"
     (home / "else").mkdir(0o700)
     shared.symlink_to(home / "else")
-    assert shared not in unpacked(own_code().files, own_code().digest).parents
+    assert shared not in unpack_code(own_code().files, own_code().digest).parents
     shared.unlink()
     shared.mkdir()
     shared.chmod(0o777)
-    assert shared not in unpacked(own_code().files, own_code().digest).parents
+    assert shared not in unpack_code(own_code().files, own_code().digest).parents
     assert list(shared.iterdir()) == list((home / "else").iterdir()) == []
 
 

@@ -166,7 +166,7 @@ class Evolving:
         mistakes = [
             f"{reader}: {rows} is not {must}" for reader, rows in self._read(names) if rows != must
         ]
-        return [*mistakes, *self._strange_files(), *(f.what for f in self.findings())]
+        return [*mistakes, *self._strange_files(), *(f.message for f in self.findings())]
 
     def columns(self) -> pa.Schema:
         """The table's columns of rows, as it says."""
@@ -185,7 +185,10 @@ class Evolving:
         return (
             findings
             if audit.keyed is None
-            else [*findings, *compare_merged(receipts, audit, audit.keyed, deep=True, whole=True)]
+            else [
+                *findings,
+                *compare_merged(receipts, audit, audit.keyed, deep=True, complete=True),
+            ]
         )
 
     def _read(self, names: list[str]) -> Iterator[tuple[str, dict[tuple[int, int], Row]]]:

@@ -29,12 +29,12 @@ from windrow.ingest.sinks.delta.table import entry_name
 from windrow.ingest.sinks.kit.commit.pages import PAGES
 from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.checker import check
-from windrow.ingest.testing.contracts.commit_hooks import in_between
+from windrow.ingest.testing.contracts.commit_hooks import run_between
 from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,
     ROWS,
     plan,
-    produced,
+    produced_messages,
     receipt,
     stage,
     staged_receipt,
@@ -66,7 +66,7 @@ def assert_holds(uri: str, numbers: range) -> None:
     receipts = [c.receipt for c in fresh.receipts()]
     assert [r.window for r in receipts] == [window(n) for n in numbers]
     report = check(
-        produced(numbers),
+        produced_messages(numbers),
         delta_pieces(uri),
         [fresh.read_dead(r.window) for r in receipts],
         receipts,
@@ -214,10 +214,12 @@ def test_what_comes_between_look_and_put(sink: DeltaBoth, turn: Callable[[str], 
         commit(sink, number)
     window_receipt, staged = staged_receipt(sink, 2)
     sink.commit_dead(window_receipt.plan, "a1", staged)
-    in_between(sink, lambda: turn(sink.uri))
+    run_between(sink, lambda: turn(sink.uri))
     assert isinstance(sink.commit(window_receipt, staged), Done)
     receipts = [c.receipt for c in DeltaBoth(sink.uri, ROWS).receipts()]
-    report = check(produced(range(len(receipts))), delta_pieces(sink.uri), [], [], content="id")
+    report = check(
+        produced_messages(range(len(receipts))), delta_pieces(sink.uri), [], [], content="id"
+    )
     assert len(receipts) == (6 if turn is clean_log_up_to else 3)
     assert report.invented == report.duplicated == ()
 

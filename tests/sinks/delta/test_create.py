@@ -24,7 +24,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.kit.files.write_check import refuse_unwritable
-from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, together, window
+from windrow.ingest.testing.contracts.windows import ROWS, run_together, staged_receipt, window
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 WIDER = ROWS.append(pa.field("note", pa.string()))
@@ -68,7 +68,7 @@ def test_a_table_is_made_once_by_those_who_make_it_at_the_same_time(uri: str, pa
     """Nobody's creation takes the place of another's, as deltalake's own does where it tries
     again: of two racing creators the second replaces the first one's properties.
     """
-    together([partial(DeltaBoth(uri, ROWS).prepare, OWNER) for _ in range(8)])
+    run_together([partial(DeltaBoth(uri, ROWS).prepare, OWNER) for _ in range(8)])
     assert [DeltaTable(table_uri).version() for table_uri in (uri, f"{uri}_dead")] == [0, 0]
 
 
@@ -97,7 +97,7 @@ def test_a_new_nullable_column_waits_for_its_rows(uri: str) -> None:
     old = prepare(DeltaBoth(uri, ROWS))
     old.commit(*staged_receipt(old, 0))
     old_version = DeltaTable(uri).version()
-    together([lambda: prepare(DeltaBoth(uri, WIDER)) for _ in range(6)])
+    run_together([lambda: prepare(DeltaBoth(uri, WIDER)) for _ in range(6)])
     assert DeltaTable(uri).version() == old_version
 
 
@@ -124,7 +124,7 @@ def test_any_other_difference_is_shown(uri: str, schema: pa.Schema, says: str) -
     prepare(DeltaBoth(uri, ROWS))
     with pytest.raises(SchemaChangedError, match=says) as raised:
         prepare(DeltaBoth(uri, schema))
-    assert f"if a run made it that was refused, remove {uri}, and" in str(raised.value.do)
+    assert f"if a run made it that was refused, remove {uri}, and" in str(raised.value.advice)
     assert DeltaTable(uri).version() == 0
 
 
@@ -182,7 +182,7 @@ def test_a_name_that_spark_can_not_read_is_refused(tmp_path: Path, letter: str) 
     ):
         with pytest.raises(SpecError, match=re.escape(repr(named))) as refused:
             DeltaBoth(str(tmp_path / "t"), rows, metadata)
-        assert "a spark step" in refused.value.do
+        assert "a spark step" in refused.value.advice
 
 
 def test_every_storable_type_travels(uri: str) -> None:

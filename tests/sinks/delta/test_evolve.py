@@ -22,7 +22,7 @@ from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.kit.files import file_stager, parquet_files
-from windrow.ingest.testing.contracts.commit_hooks import in_between
+from windrow.ingest.testing.contracts.commit_hooks import run_between
 from windrow.ingest.testing.contracts.windows import plan, receipt, window
 
 pytestmark = pytest.mark.some(2)
@@ -135,7 +135,7 @@ def test_two_bring_the_same_column(table: Evolving, schema: pa.Schema, evolve: E
     looks again, and brings its rows alone.
     """
     sink, rival = table.sink(schema, evolve), table.sink(schema, evolve)
-    in_between(sink, lambda: table.commit(rival, 2))
+    run_between(sink, lambda: table.commit(rival, 2))
     table.commit(sink, 3)
     assert len(entries_with(table.uri, "metaData")) == 2
     assert table.find_mistakes() == []
@@ -162,7 +162,7 @@ def test_an_older_attempt_whose_window_was_first(
 ) -> None:
     """The columns change between its look and its write."""
     old = table.sink(NARROW, evolve)
-    in_between(old, lambda: table.commit(table.sink(schema, evolve), 3))
+    run_between(old, lambda: table.commit(table.sink(schema, evolve), 3))
     table.commit(old, 2)
     assert table.find_mistakes() == []
 
@@ -312,7 +312,7 @@ def test_none_shows_every_difference(table: Evolving) -> None:
         "n: integer in the table, long in the schema",
         "x: in the table (float), not",
     ):
-        assert says in raised.value.what
+        assert says in raised.value.message
     for evolve, fits in (("add_columns", MORE), ("widen", WIDE)):
         with pytest.raises(
             SchemaChangedError, match=f"With sink.evolve: {evolve} the table would take it"
@@ -426,8 +426,8 @@ def test_a_commit_that_an_append_only_table_does_not_let_go(table: Evolving, num
     DeltaTable(table.uri).alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(RefusedError, match="is append-only") as refused:
         sink.commit(*staged)
-    assert "Nothing was committed" in refused.value.do
-    assert "windrow replay SPEC --window W" in refused.value.do
+    assert "Nothing was committed" in refused.value.advice
+    assert "windrow replay SPEC --window W" in refused.value.advice
     assert table.find_mistakes() == []
 
 
@@ -438,7 +438,9 @@ def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPat
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
 
     staged = plain.stage_window(sink, 3)
-    own_paths = {word.path for part in staged[1] for word in sink.store.staged.named(part.rows)}
+    own_paths = {
+        word.path for part in staged[1] for word in sink.store.staged.decode_committables(part.rows)
+    }
 
     def commit_and_vacuum() -> None:
         plain.commit(rival, 2)

@@ -67,7 +67,7 @@ def test_lost_tombstones_refuse_older_windows(tmp_path: Path, damage: str) -> No
     table.commit(log, 2)
     with pytest.raises(DamagedError, match=r"which says which 1 key\b") as refused:
         table.commit(log, 0)
-    assert ("missing" in refused.value.what) == (damage == "gone")
+    assert ("missing" in refused.value.message) == (damage == "gone")
     assert [f.level for f in table.findings()] == ["wrong"]
     assert sorted(table.held_rows()) == [B]
 
@@ -86,7 +86,7 @@ def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
     assert max(counts) == merging.FEW
     assert counts[: merging.FEW] == list(range(1, merging.FEW + 1))
     assert len(table.held_rows()) == windows
-    assert not table.wrong()
+    assert not table.find_mistakes()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ class NoTombstones(Meanwhile):
 
     def put(self, state: Any, change: Any) -> Answer:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(merging, "tombstones_named", lambda _: None)
+            patch.setattr(merging, "find_tombstones", lambda _: None)
             return super().put(state, change)
 
 
@@ -196,7 +196,7 @@ def test_replayed_messages_catch_the_twin(
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     monkeypatch.setattr(merging.Merging, left_out, instead)
     replay_between(table)
-    assert table.wrong()
+    assert table.find_mistakes()
 
 
 def fold_beside(table: DeltaKeyed, twin: type[Meanwhile]) -> str:

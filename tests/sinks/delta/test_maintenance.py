@@ -24,7 +24,7 @@ from windrow.ingest.sinks.delta.table import data_files
 from windrow.ingest.sinks.kit.commit import stored_receipts
 from windrow.ingest.sinks.kit.commit.stored_receipts import RECEIPTS
 from windrow.ingest.testing.checker import check
-from windrow.ingest.testing.contracts.windows import ROWS, produced, staged_receipt, window
+from windrow.ingest.testing.contracts.windows import ROWS, produced_messages, staged_receipt, window
 
 OLD = 1_000_000_000
 """An instant long ago, in seconds."""
@@ -85,7 +85,7 @@ def test_receipts_outlive_maintenance(sink: DeltaBoth, maintenance: str) -> None
         clean_log(sink)
     assert list(reopen(sink).receipts()) == committed
     assert [reopen(sink).look(window(n)) for n in range(6)] == committed
-    report = check(produced(range(6)), delta_pieces(sink.uri), [], [], content="id")
+    report = check(produced_messages(range(6)), delta_pieces(sink.uri), [], [], content="id")
     assert report.invented == report.duplicated == ()
 
 
@@ -104,14 +104,14 @@ def test_windows_go_on_after_clean_up(sink: DeltaBoth) -> None:
         assert isinstance(fresh.commit(receipt, staged), Done)
     receipts = [c.receipt for c in fresh.receipts()]
     report = check(
-        produced(range(7)),
+        produced_messages(range(7)),
         delta_pieces(sink.uri),
         [fresh.read_dead(r.window) for r in receipts],
         receipts,
         content="id",
     )
     assert (
-        report.lost
+        report.missing
         == report.duplicated
         == report.invented
         == report.receipts

@@ -35,7 +35,7 @@ from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.testing.checker import check
-from windrow.ingest.testing.contracts.windows import ROWS, produced, staged_receipt, window
+from windrow.ingest.testing.contracts.windows import ROWS, produced_messages, staged_receipt, window
 
 # --------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ def content_is_right(sink: DeltaBoth, numbers: range) -> None:
     receipts = [c.receipt for c in fresh.receipts()]
     assert [r.window for r in receipts] == [window(n) for n in numbers]
     report = check(
-        produced(numbers),
+        produced_messages(numbers),
         delta_pieces(sink.uri),
         [fresh.read_dead(r.window) for r in receipts],
         receipts,
@@ -163,10 +163,10 @@ def test_a_full_disk_in_the_commit_itself(disk: tuple[Path, Way, str]) -> None:
     with full_in_deltalake(fill_disk, folder), pytest.raises(UnreachableError) as raised:
         sink.commit(receipt, staged)
     assert not isinstance(raised.value, OutcomeUnknownError)
-    assert says in raised.value.what
-    assert f"there is no room left for the table {sink.uri}" in raised.value.what
-    assert "Nothing was committed" in raised.value.do
-    assert "Make room" in raised.value.do
+    assert says in raised.value.message
+    assert f"there is no room left for the table {sink.uri}" in raised.value.message
+    assert "Nothing was committed" in raised.value.advice
+    assert "Make room" in raised.value.advice
     content_is_right(sink, range(2))
     assert isinstance(sink.commit(receipt, staged), Done)
     content_is_right(sink, range(3))
@@ -255,9 +255,9 @@ def test_a_torn_newest_entry_names_its_cure(
     file.write_bytes(TORN[torn](file.read_bytes()))
     with pytest.raises(UnreachableError) as raised:
         question(DeltaBoth(sink.uri, ROWS))
-    assert str(file) in raised.value.what
+    assert str(file) in raised.value.message
     advice = f"mv '{file}' '{file}.torn'"
-    assert advice in raised.value.do
+    assert advice in raised.value.advice
     subprocess.run(["sh", "-c", advice], check=True, timeout=60)
     fresh = DeltaBoth(sink.uri, ROWS)
     assert fresh.look(window(1)) is None
@@ -277,7 +277,7 @@ def test_the_dead_letters_log_can_be_torn_too(sink: DeltaBoth) -> None:
     with pytest.raises(UnreachableError, match=file.name) as raised:
         commit(sink, 2, "a2")
     subprocess.run(["sh", "-c", f"mv '{file}' '{file}.torn'"], check=True, timeout=60)
-    assert str(file) in raised.value.do
+    assert str(file) in raised.value.advice
     assert isinstance(commit(sink, 2, "a3"), Done)
     content_is_right(sink, range(3))
 
@@ -315,7 +315,7 @@ def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaBoth, genera
     file.write_bytes(_up_to(b'"txn"', file.read_bytes()))
     with pytest.raises(UnreachableError) as raised:
         commit(DeltaBoth(sink.uri, ROWS), 2)
-    assert f"mv '{file}' '{file}.torn'" in raised.value.do
+    assert f"mv '{file}' '{file}.torn'" in raised.value.advice
     with pytest.raises((UnreachableError, DamagedError)):
         commit(DeltaBoth(sink.uri, ROWS), 1, "a3", generation)
     file.rename(f"{file}.torn")
@@ -340,7 +340,7 @@ def test_rows_that_no_commit_brought_are_not_doubled(sink: DeltaBoth) -> None:
         match=f"holds rows of window {window(1).key} that no commit of windrow brought",
     ) as raised:
         commit(fresh, 1, "a2")
-    assert "Nothing was committed" in raised.value.do
+    assert "Nothing was committed" in raised.value.advice
     DeltaTable(sink.uri).delete(f"{fresh.metadata['window']} = '{window(1).key}'")
     assert isinstance(commit(DeltaBoth(sink.uri, ROWS), 1, "a3"), Done)
     content_is_right(sink, range(2))

@@ -57,7 +57,7 @@ class DeltaKeyedWorld(DeltaWorld):
 class DeltaKeyed(Keyed):
     """See `Keyed`; `uri` is the table's folder."""
 
-    def made(self) -> DeltaKeyedBoth:
+    def make_sink(self) -> DeltaKeyedBoth:
         return DeltaKeyedBoth(self.uri, self.rows, self.key, evolve="widen")
 
     def read(self) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ from windrow.ingest.sinks.kit.columns.schema_evolution import Evolution
 from windrow.ingest.sinks.kit.commit import pages
 from windrow.ingest.sinks.kit.files import put_if_absent
 from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.testing.contracts.commit_hooks import in_between
+from windrow.ingest.testing.contracts.commit_hooks import run_between
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
@@ -119,7 +119,7 @@ def test_a_table_made_anew_between_look_and_put(sink: Any, tmp_path: Path) -> No
 
     commit(sink, 0)
     receipt, staged = staged_receipt(sink, 1, dead=False)
-    in_between(sink, anew)
+    run_between(sink, anew)
     with pytest.raises(DamagedError, match=rf"{path_of(2)}.*remove what that run left"):
         sink.commit(receipt, staged)
 
@@ -270,13 +270,13 @@ def test_columns_only_grow(table: pa.Schema, new_columns: pa.Schema) -> None:
     ones; what is new may be null.
     """
     try:
-        evolved = Evolution.adding(table, new_columns, "t").columns
+        evolved = Evolution.compare_added(table, new_columns, "t").columns
     except SchemaChangedError:
         return
     assert list(evolved)[: len(table)] == list(table)
     assert {*evolved} == {*table} | {*new_columns}
     assert all(field.nullable for field in list(evolved)[len(table) :])
-    assert not Evolution.adding(evolved, new_columns, "t").changes
+    assert not Evolution.compare_added(evolved, new_columns, "t").changes
 
 
 def struct(**fields: pa.DataType) -> pa.StructType:
@@ -316,8 +316,10 @@ def test_a_nested_change_is_told_by_its_place(
 ) -> None:
     """The path inside the column, and the two types there."""
     with pytest.raises(SchemaChangedError) as refused:
-        Evolution.adding(pa.schema([("x", table_type)]), pa.schema([("x", schema_type)]), "t")
-    assert refused.value.what == f"the columns of the table t are not the schema's: {message}"
+        Evolution.compare_added(
+            pa.schema([("x", table_type)]), pa.schema([("x", schema_type)]), "t"
+        )
+    assert refused.value.message == f"the columns of the table t are not the schema's: {message}"
 
 
 def test_new_columns_come_with_their_first_rows(sink: Any) -> None:
@@ -367,7 +369,7 @@ def test_a_page_that_is_lost_stops_all(sink: Any, damage: str) -> None:
     for ask in (lambda: fresh_sink.look(window(0)), lambda: fresh_sink.commit(receipt, staged)):
         with pytest.raises(DamagedError, match="_windrow/pages") as raised:
             ask()
-        assert "from a backup" in raised.value.do
+        assert "from a backup" in raised.value.advice
     assert not fresh_sink.audit().lost_at
     path.write_bytes(content)
     assert isinstance(fresh_sink.commit(receipt, staged), Done)

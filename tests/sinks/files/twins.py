@@ -25,7 +25,9 @@ def takes_the_next_free_number(sink: Any) -> None:
                     msgspec.json.decode(content, type=Manifest),
                     newest.content,
                 )
-                manifest = msgspec.structs.replace(manifest, after=fingerprint(previous_content))
+                manifest = msgspec.structs.replace(
+                    manifest, previous_fingerprint=fingerprint(previous_content)
+                )
                 put(path_of(newest.number + 1), encode(manifest))
                 return
 

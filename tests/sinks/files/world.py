@@ -40,7 +40,7 @@ class FilesBoth(WithDeadLetters, WindowTable):
         written: FileFormat = PARQUET,
     ) -> None:
         super().__init__(FilesStore(uri, written, metadata), rows)
-        self.uri, self.written = self.store.place, written
+        self.uri, self.written = self.store.location, written
         self.dead_letters = delta_dead_letters(self.uri)
 
 

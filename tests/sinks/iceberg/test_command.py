@@ -113,4 +113,4 @@ def test_two_spellings_of_a_secret_are_one_table() -> None:
         )
         for word in ("x1", "y2")
     )
-    assert first_table.place == second_table.place == "postgresql://db/catalog/lake:a.b"
+    assert first_table.location == second_table.location == "postgresql://db/catalog/lake:a.b"

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.types import FloatType, ListType, LongType, NestedField, StructType
 
 from tests.sinks.iceberg.world import TABLE, IcebergBoth, state_of
-from windrow.ingest.admin.verify_contents import summed
+from windrow.ingest.admin.verify_contents import sum_by_split
 from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import Done
@@ -79,7 +79,9 @@ def is_complete(sink: IcebergBoth, number: int) -> bool:
     """Returns whether a window's rows have the checksums of its receipt."""
     committed = sink.look(window(number))
     assert committed is not None
-    back = summed(committed.receipt.splits, sink.audit().contents(window(number)), sink.metadata)
+    back = sum_by_split(
+        committed.receipt.splits, sink.audit().contents(window(number)), sink.metadata
+    )
     return back.checksums == tuple(s.checksums.rows for s in committed.receipt.splits)
 
 

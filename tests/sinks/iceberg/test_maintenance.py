@@ -31,7 +31,7 @@ from tests.sinks.iceberg.world import (
     state_of,
 )
 from tests.sinks.kit.commit.test_sweep import age_files, dying
-from windrow.ingest.admin.verify_contents import summed
+from windrow.ingest.admin.verify_contents import sum_by_split
 from windrow.ingest.errors import (
     DamagedError,
     RefusedError,
@@ -42,7 +42,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.schema.metadata_types import TYPES
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
-from windrow.ingest.sinks.iceberg.catalogs import opened
+from windrow.ingest.sinks.iceberg.catalogs import open_catalog
 from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.iceberg.contents import read_files
 from windrow.ingest.sinks.iceberg.snapshots import IcebergSnapshots
@@ -104,7 +104,7 @@ def ids(sink: Any) -> list[str]:
 def is_complete(sink: Any, number: int) -> bool:
     """Returns whether a window's rows have the checksums of its receipt."""
     committed = sink.look(window(number)).receipt
-    back = summed(committed.splits, sink.audit().contents(window(number)), sink.metadata)
+    back = sum_by_split(committed.splits, sink.audit().contents(window(number)), sink.metadata)
     return back.checksums == tuple(s.checksums.rows for s in committed.splits)
 
 
@@ -405,13 +405,15 @@ def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
     sink = sink_at(str(tmp_path))
     sink.prepare()
     table(sink).transaction().remove_properties("windrow.pipeline").commit_transaction()
-    old_metadata = opened(sink.catalog_table).load_table(sink.catalog_table.table).metadata_location
+    old_metadata = (
+        open_catalog(sink.catalog_table).load_table(sink.catalog_table.table).metadata_location
+    )
     with pytest.raises(
         SpecError, match=r"not made by windrow: its property 'windrow\.pipeline' is missing"
     ):
         sink.prepare()
     assert (
-        opened(sink.catalog_table).load_table(sink.catalog_table.table).metadata_location
+        open_catalog(sink.catalog_table).load_table(sink.catalog_table.table).metadata_location
         == old_metadata
     )
 
@@ -488,7 +490,7 @@ def roll_back(sink: Any) -> None:
 
 def make_anew(sink: Any) -> None:
     """The table goes, and one like it comes to its place."""
-    opened(sink.catalog_table).drop_table(sink.catalog_table.table)
+    open_catalog(sink.catalog_table).drop_table(sink.catalog_table.table)
     sink_at(sink.catalog_table.warehouse).prepare()
 
 

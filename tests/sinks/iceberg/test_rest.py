@@ -18,7 +18,7 @@ from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.iceberg import catalogs
 from windrow.ingest.sinks.iceberg.catalog_table import CatalogTable
-from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, together, window
+from windrow.ingest.testing.contracts.windows import ROWS, run_together, staged_receipt, window
 
 # PyIceberg's session is nobody's to close
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
@@ -80,7 +80,7 @@ def test_an_outcome_that_stays_unknown(rest: tuple[Server, str], sink: IcebergBo
     rest[0].faults[:] = [(False, 503)] * 3
     outcome = sink.commit(*staged_receipt(sink, 0, dead=False))
     assert isinstance(outcome, Unknown)
-    assert TOKEN not in outcome.why
+    assert TOKEN not in outcome.reason
     assert isinstance(sink.commit(*staged_receipt(sink, 0, 0, "again", dead=False)), Done)
     assert len(ids(sink)) == 20
 
@@ -92,7 +92,7 @@ def test_racers_agree(rest: tuple[Server, str], sink: IcebergBoth) -> None:
         (racer, *staged_receipt(racer, 0, 0, f"racer {n}", dead=False))
         for n, racer in enumerate(sinks_of)
     ]
-    outcomes = together(
+    outcomes = run_together(
         [
             lambda racer=racer, receipt=receipt, files=files: racer.commit(receipt, files)
             for racer, receipt, files in same
@@ -102,7 +102,7 @@ def test_racers_agree(rest: tuple[Server, str], sink: IcebergBoth) -> None:
     later_windows = [
         (racer, *staged_receipt(racer, n + 1, dead=False)) for n, racer in enumerate(sinks_of)
     ]
-    together(
+    run_together(
         [
             lambda racer=racer, receipt=receipt, files=files: racer.commit(receipt, files)
             for racer, receipt, files in later_windows

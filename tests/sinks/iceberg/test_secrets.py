@@ -112,9 +112,9 @@ def test_a_secret_that_changes(secret_properties: dict[str, Property], tmp_path:
     assert rows.storage.properties()["s3.session-token"] == "another"
     sink = IcebergBoth(CatalogTable.in_catalog("shop.orders", secret_properties), ROWS)
     assert pack_for_tasks(sink)[1][0].storage == rows.storage
-    from windrow.ingest.sinks.iceberg.catalogs import opened
+    from windrow.ingest.sinks.iceberg.catalogs import open_catalog
 
-    assert opened(sink.catalog_table).properties["s3.session-token"] == "another"
+    assert open_catalog(sink.catalog_table).properties["s3.session-token"] == "another"
 
 
 def test_a_secret_that_is_not_where_it_should_be(

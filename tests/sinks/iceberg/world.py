@@ -43,7 +43,7 @@ class IcebergBoth(WithDeadLetters, WindowTable):
     @property
     def catalog_table(self) -> CatalogTable:
         """Where the table is."""
-        return self.store.at
+        return self.store.catalog_table
 
 
 class IcebergWorld(SinkWorld):

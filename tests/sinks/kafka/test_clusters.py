@@ -16,7 +16,7 @@ from tests.kafka.listener import TLS
 from tests.kafka.produce import create_topic
 from tests.kafka.secure import SecureBroker, certificate, client
 from tests.kafka.two_brokers import TwoBrokers
-from tests.sinks.kafka.world import KafkaBoth, committed, options_of, origin_of
+from tests.sinks.kafka.world import KafkaBoth, options_of, origin_of, read_committed
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.embedded.server import find_jars
 from windrow.ingest.ports.sink import Done
@@ -52,7 +52,7 @@ def test_tls_with_a_login_or_a_certificate(
     sink = sink_on(secure.secure if login else secure.mutual, user, topic, tmp_path)
     sink.prepare()
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
-    assert len(list(committed(secure.bootstrap, topic))) == 20
+    assert len(list(read_committed(secure.bootstrap, topic))) == 20
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_brokers_are_rolled_while_windows_are_published(tmp_path: Path) -> None:
                     sink.commit(*staged_window)
                     break
                 except UnreachableError as error:
-                    advices.append(error.do.lower())
+                    advices.append(error.advice.lower())
                     assert time.monotonic() < deadline, f"window {number} can't be published"
             number += 1
         rolling.join(300)
-        origins = [origin_of(message) for message in committed(cluster.bootstrap, "out")]
+        origins = [origin_of(message) for message in read_committed(cluster.bootstrap, "out")]
     assert len(origins) == len(set(origins)) == 20 * number > 0
     assert all("again" in advice for advice in advices), advices

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import HOURLY, START, Stage, hour, stage
 from tests.kafka.produce import configure, create_topic, delete_topic
-from tests.sinks.kafka.world import committed
+from tests.sinks.kafka.world import read_committed
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.sinks.kafka import store, transactions
 from windrow.ingest.sinks.kafka.sink import KafkaSink
@@ -79,7 +79,7 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
     )
     messages = [
         (json.loads(m.value() or b""), m.key(), dict(m.headers() or ()))
-        for m in committed(out.kafka, out.topic)
+        for m in read_committed(out.kafka, out.topic)
     ]
     assert sorted(value["id"] for value, _, _ in messages) == [0, 1, 2, 3]
     value, key, headers = messages[0]
@@ -130,7 +130,7 @@ def test_more_headers(out: Out) -> None:
     spec = Path(out.stage.spec)
     spec.write_text(spec.read_text() + "metadata: {ordinal: nth, timestamp: none}\n")
     out.stage.json("run", out.stage.spec, "--window", hour(0))
-    message_headers = [dict(m.headers() or ()) for m in committed(out.kafka, out.topic)]
+    message_headers = [dict(m.headers() or ()) for m in read_committed(out.kafka, out.topic)]
     assert {tuple(headers) for headers in message_headers} == {
         ("windrow.origin", "nth", "hour", "from", "id")
     }
@@ -170,7 +170,7 @@ def test_a_window_is_not_published_again_by_receipts_that_are_put_back(out: Out)
         (failed,) = report["failed"]
         assert (report["windows"], hour(1) in failed["what"]) == ([], True)
     assert stage.call("run", spec, "--window", hour(1)).exit_code == 1
-    assert len(list(committed(out.kafka, out.topic))) == 8
+    assert len(list(read_committed(out.kafka, out.topic))) == 8
 
 
 def test_a_batch_that_is_half_published_outlives_its_ledger(
@@ -218,7 +218,7 @@ def test_a_batch_that_is_half_published_outlives_its_ledger(
     ]
     assert ranges[0] == [("shop.things", 1, 5, 11)]
     assert stage.json("verify", spec, "--deep")["findings"] == []
-    ids = sorted(json.loads(m.value() or b"")["id"] for m in committed(out.kafka, out.topic))
+    ids = sorted(json.loads(m.value() or b"")["id"] for m in read_committed(out.kafka, out.topic))
     assert ids[-18:] == [*range(100, 109), *range(200, 209)]
 
 
@@ -352,7 +352,7 @@ def test_a_function_of_the_users_chooses_partitions(out: Out) -> None:
         "import numpy\ndef place(keys, rows, n):\n    return numpy.full(len(keys), n - 1)\n"
     )
     out.stage.json("run", out.stage.spec, "--window", hour(0))
-    assert {message.partition() for message in committed(out.kafka, out.topic)} == {1}
+    assert {message.partition() for message in read_committed(out.kafka, out.topic)} == {1}
 
 
 def test_columns_that_are_not_there(out: Out) -> None:

@@ -18,7 +18,14 @@ from tests.sinks.kafka.attempts import ALREADY, DONE, join_attempt, start_attemp
 from tests.sinks.kafka.hooks import on_send
 from tests.sinks.kafka.test_kills import POINTS
 from tests.sinks.kafka.test_publish import stage_rows, table
-from tests.sinks.kafka.world import committed, new_place, options_of, pieces, report, sink_at
+from tests.sinks.kafka.world import (
+    create_location,
+    options_of,
+    pieces,
+    read_committed,
+    report,
+    sink_at,
+)
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.kafka import producers
@@ -62,7 +69,7 @@ def complaints(location: str, number: int) -> list[str]:
 @pytest.fixture
 def location(kafka: str, tmp_path: Path) -> str:
     """A prepared table whose messages come at least once."""
-    location = new_place(kafka, str(tmp_path / "staging"), delivery="at-least-once")
+    location = create_location(kafka, str(tmp_path / "staging"), delivery="at-least-once")
     sink_at(location).prepare()
     return location
 
@@ -209,7 +216,7 @@ def test_there_are_transactions_only_where_they_are_needed(
     """A transaction leaves a marker in each log that it touched: without one, there are
     as many offsets as messages.
     """
-    location = new_place(kafka, str(tmp_path / "staging"), delivery=guarantee)
+    location = create_location(kafka, str(tmp_path / "staging"), delivery=guarantee)
     sink = sink_at(location)
     sink.prepare()
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
@@ -255,7 +262,7 @@ def test_nothing_is_lost_at_random_delays(part: int, dice: random.Random, locati
         join_attempt(process)
         assert join_attempt(start_attempt(location, number, "retry")) in {DONE, ALREADY}
     checker_report = report(location, range(4))
-    assert (checker_report.lost, checker_report.invented, checker_report.accounting) == (
+    assert (checker_report.missing, checker_report.invented, checker_report.accounting) == (
         (),
         (),
         (),
@@ -296,7 +303,7 @@ def test_a_row_that_is_there_twice_is_allowed_and_told(location: str) -> None:
     dies(sink_at(location), record_first=False)
     assert join_attempt(start_attempt(location, 0, "retry")) == DONE
     checker_report = report(location, range(1))
-    assert (len(checker_report.duplicated), checker_report.lost) == (18, ())
+    assert (len(checker_report.duplicated), checker_report.missing) == (18, ())
     assert set(complaints(location, 0)) <= {"info"}
 
 
@@ -308,7 +315,7 @@ def test_the_twin_that_records_first_loses_rows(location: str) -> None:
     """
     dies(sink_at(location), record_first=True)
     assert join_attempt(start_attempt(location, 0, "retry")) == DONE
-    assert len(report(location, range(1)).lost) == 18
+    assert len(report(location, range(1)).missing) == 18
     assert complaints(location, 0) == ["wrong"]
 
 
@@ -336,7 +343,7 @@ def test_two_runs_of_one_window(location: str) -> None:
         == "B"
     )
     assert turns == [DONE]
-    assert report(location, range(1)).lost == ()
+    assert report(location, range(1)).missing == ()
 
 
 def stage_noisy(kafka: str, folder: Path, guarantee: str) -> tuple[Any, str, Any]:
@@ -363,7 +370,7 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
         sink.commit(*staged_window)
     assert refused.value.offset == 1
-    assert "may be in the topic already" in refused.value.do
+    assert "may be in the topic already" in refused.value.advice
     assert sink.look(window(0)) is None
 
 
@@ -392,7 +399,7 @@ def test_the_twin_that_looks_at_no_report_loses_rows(
     monkeypatch.setattr(MessageSender, "keep_failure", lambda _sender, _message: None)
     sink, topic, staged_window = stage_noisy(kafka, tmp_path, "at-least-once")
     assert isinstance(sink.commit(*staged_window), Done)
-    assert len(list(committed(kafka, topic))) < 3
+    assert len(list(read_committed(kafka, topic))) < 3
 
 
 @broker
@@ -403,7 +410,7 @@ def test_without_a_guarantee_the_receipt_is_written_regardless(kafka: str, tmp_p
     """
     sink, topic, staged_window = stage_noisy(kafka, tmp_path, "none")
     assert isinstance(sink.commit(*staged_window), Done)
-    assert len(list(committed(kafka, topic))) < 3
+    assert len(list(read_committed(kafka, topic))) < 3
     receipt = sink.look(window(0)).receipt
     assert {
         f.level
@@ -415,7 +422,7 @@ def test_the_face_of_a_promise() -> None:
     """Only a table with a weaker guarantee may lose or repeat messages."""
     none, once = Capabilities(delivery="none"), Capabilities(delivery="at-least-once")
     assert [
-        p.allows(lost=has_loss) for p in (Capabilities(), once, none) for has_loss in (True, False)
+        p.allows(loss=has_loss) for p in (Capabilities(), once, none) for has_loss in (True, False)
     ] == [
         False,
         False,

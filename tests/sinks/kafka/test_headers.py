@@ -33,7 +33,7 @@ def test_a_header_that_each_message_has_already_is_refused(
     """Readers could take the row's value for the place that it was read from."""
     with pytest.raises(SpecError, match=f"has a header {name}, and each message has one") as raised:
         sink(tmp_path, {name: "id"}, metadata)
-    assert "Rename the header" in raised.value.do
+    assert "Rename the header" in raised.value.advice
 
 
 @pytest.mark.parametrize("name", DEFAULT)

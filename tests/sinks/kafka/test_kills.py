@@ -16,10 +16,10 @@ import pytest
 from tests.sinks.kafka.attempts import ALREADY, DONE, join_attempt, start_attempt
 from tests.sinks.kafka.hooks import before_fence, behind_messages
 from tests.sinks.kafka.twins import TWINS
-from tests.sinks.kafka.world import new_place, pieces, report, sink_at
+from tests.sinks.kafka.world import create_location, pieces, report, sink_at
 from tests.warm import stops
 from windrow.ingest.testing.checker import Report, check
-from windrow.ingest.testing.contracts.windows import produced, staged_receipt
+from windrow.ingest.testing.contracts.windows import produced_messages, staged_receipt
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -37,7 +37,7 @@ KILLS = 6
 @pytest.fixture
 def location(kafka: str, tmp_path: Path) -> str:
     """A prepared table."""
-    location = new_place(kafka, str(tmp_path / "staging"))
+    location = create_location(kafka, str(tmp_path / "staging"))
     sink_at(location).prepare()
     return location
 
@@ -48,7 +48,7 @@ def test_killed_at_each_point(kafka: str, tmp_path: Path, atomic: bool) -> None:
     """Whoever runs a killed window again finds the commit exactly if it was sent, and
     every message is there once.
     """
-    location = new_place(kafka, str(tmp_path / "staging"), atomic_window=atomic)
+    location = create_location(kafka, str(tmp_path / "staging"), atomic_window=atomic)
     sink_at(location).prepare()
     points = [point for point in POINTS if not (atomic and point.startswith("split"))]
     for number, point in enumerate(points):
@@ -136,7 +136,7 @@ def run_race(location: str, sink: Any) -> Report:
     fresh = sink_at(location)
     receipts = [c.receipt for c in fresh.receipts()]
     return check(
-        produced([0]),
+        produced_messages([0]),
         pieces(fresh),
         [fresh.read_dead(r.window) for r in receipts],
         receipts,

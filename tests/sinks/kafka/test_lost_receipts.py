@@ -23,7 +23,7 @@ from tests.kafka.produce import (
 )
 from tests.sinks.kafka import test_publish as publish
 from tests.sinks.kafka.hooks import before_fence
-from tests.sinks.kafka.world import KafkaBoth, at, committed, header, new_place
+from tests.sinks.kafka.world import KafkaBoth, create_location, header, open_sink, read_committed
 from windrow.ingest.admin.receipts import restore
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import DamagedError, OverlapError, RefusedError
@@ -48,7 +48,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 @pytest.fixture
 def table(kafka: str, tmp_path: Path) -> Any:
     """A table with one window."""
-    sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth)
+    sink = open_sink(create_location(kafka, str(tmp_path / "staging")), KafkaBoth)
     sink.prepare()
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
     return sink
@@ -136,7 +136,7 @@ def test_a_receipt_is_not_put_back_for_rows_that_are_gone(
     for partition in range(2):
         delete_records(kafka, topic, partition, high_watermark(kafka, topic, partition))
     done = restore("orders", table, ledger, dry_run=False)
-    assert {("have 0 of the 20 rows" in f.what, "--again" in f.do) for f in done.failed} == {
+    assert {("have 0 of the 20 rows" in f.message, "--again" in f.advice) for f in done.failed} == {
         (True, True)
     }
     assert (table.owner(), table.look(window(0))) == (
@@ -194,15 +194,15 @@ def test_messages_of_others_with_a_windows_origin_are_told(
     ledger.record(committed_window.receipt, table.receipt_text(committed_window.receipt))
     delete_topic(kafka, table.options.control)
     (topic,) = table.options.topics
-    ours = header(next(committed(kafka, topic)), ORIGIN)
+    ours = header(next(read_committed(kafka, topic)), ORIGIN)
     others = b"others/" + (ours or b"").partition(b"/")[2]
     foreign = [Put(b"{}", headers=[(ORIGIN, text)]) for text in (b"x", b"a/1/2/3", others, None)]
     produce(kafka, topic, [Put(b"{}"), *foreign])
     assert restore("orders", reopen(table), ledger, dry_run=True).failed == ()
     produce(kafka, topic, [Put(b"{}", headers=[(ORIGIN, ours)])])
     (failed,) = restore("orders", reopen(table), ledger, dry_run=True).failed
-    assert "the topics have 21 of the 20 rows" in failed.what
-    assert ("published twice" in failed.do, "--again" in failed.do) == (True, False)
+    assert "the topics have 21 of the 20 rows" in failed.message
+    assert ("published twice" in failed.advice, "--again" in failed.advice) == (True, False)
 
 
 def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
@@ -219,10 +219,15 @@ def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
         findings = verify("orders", table, table.dead_letters, ledger, MemoryBroker()).findings
         table_findings = [f for f in findings if f.about == "table"]
         assert {
-            (f.level, f.window, "begin a pipeline with another id" in f.do, "replay" in f.do)
+            (
+                f.level,
+                f.window,
+                "begin a pipeline with another id" in f.advice,
+                "replay" in f.advice,
+            )
             for f in table_findings
         } == {("wrong", window(0).key, True, False)}
-        return table_findings[0].what
+        return table_findings[0].message
 
     delete_topic(kafka, topic)
     create_topic(kafka, 2, name=topic)
@@ -308,13 +313,13 @@ def test_a_retry_whose_published_messages_are_gone_is_refused(
         RefusedError, match=r"published in part, .* deleted and made again"
     ) as raised:
         sink.commit(*staged_receipt(sink, 1, 0, "retry", dead=False))
-    assert "Later windows of this pipeline can be run" in raised.value.do
+    assert "Later windows of this pipeline can be run" in raised.value.advice
     assert sink.look(window(1)) is None
     (half,) = (
         unreadable for unreadable in sink.audit().receipts() if isinstance(unreadable, Unreadable)
     )
-    assert (half.key, half.do) == (window(1).key, raised.value.do)
-    assert "what was published is gone" in half.what
+    assert (half.key, half.advice) == (window(1).key, raised.value.advice)
+    assert "what was published is gone" in half.message
     assert isinstance(sink.commit(*staged_receipt(sink, 2, dead=False)), Done)
 
 
@@ -350,7 +355,7 @@ def test_messages_that_are_deleted_before_the_receipt_were_published(
     origins = list[bytes | None]()
 
     def deletes() -> None:
-        origins.extend(header(message, ORIGIN) for message in committed(kafka, topic))
+        origins.extend(header(message, ORIGIN) for message in read_committed(kafka, topic))
         for partition in range(2):
             end = high_watermark(kafka, topic, partition)
             delete_records(kafka, topic, partition, max(0, end - 4))
@@ -360,7 +365,7 @@ def test_messages_that_are_deleted_before_the_receipt_were_published(
             "orders", reopen(table), table.dead_letters, ledger, MemoryBroker(), deep=deep
         ).findings
         return {
-            (f.level, f.window, "retention deleted them" in f.do)
+            (f.level, f.window, "retention deleted them" in f.advice)
             for f in findings
             if f.about == "table"
         }
@@ -454,7 +459,7 @@ def test_offsets_that_another_window_has_half_published_are_refused(
         return
     with pytest.raises(OverlapError, match=f"has published offsets from {first} on") as raised:
         sink.commit(window_receipt, staged)
-    assert f"run window {window(2).key} with the ledger" in raised.value.do
+    assert f"run window {window(2).key} with the ledger" in raised.value.advice
     assert sink.look(window(7)) is None
 
 

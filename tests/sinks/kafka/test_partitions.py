@@ -12,7 +12,14 @@ import pytest
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.hooks import before_fence
 from tests.sinks.kafka.test_publish import ROWS, stage_rows
-from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, pieces
+from tests.sinks.kafka.world import (
+    KafkaBoth,
+    create_location,
+    open_sink,
+    origin_of,
+    pieces,
+    read_committed,
+)
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.sink import Done
@@ -136,7 +143,7 @@ def test_a_function_that_is_not_there(tmp_path: Path, reference: str, says: str)
         partition_function.with_partitions(
             encoded([None] * 4), rows("a", "b", "c", "d"), OFFSETS, SPLIT
         )
-    assert "FILE.py:function" in refused.value.do
+    assert "FILE.py:function" in refused.value.advice
 
 
 def java_partition(key: bytes, partitions: int) -> int:
@@ -194,7 +201,7 @@ def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path) -> None:
     keys = [b"foobar", b"", *(b"key-%d" % n * (n % 5) for n in range(40)), *([None] * 8)]
     sink = table(kafka, tmp_path, topic, partitioner="key-hash")
     assert isinstance(sink.commit(*stage_rows(sink, [(key, "v", topic) for key in keys])), Done)
-    keys_and_partitions = [(m.key(), m.partition()) for m in committed(kafka, topic)]
+    keys_and_partitions = [(m.key(), m.partition()) for m in read_committed(kafka, topic)]
     assert len(keys_and_partitions) == len(keys)
     assert all(partition == java_partition(key or b"", 7) for key, partition in keys_and_partitions)
 
@@ -212,7 +219,7 @@ def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path) -> None
         sink.commit(*stage_rows(sink, [(None, value, topic) for value in values])), Done
     )
     offsets_and_partitions = sorted(
-        (origin_of(m)[0][2], m.partition()) for m in committed(kafka, topic)
+        (origin_of(m)[0][2], m.partition()) for m in read_committed(kafka, topic)
     )
     assert offsets_and_partitions == [(n, min(len(value), 4) - 1) for n, value in enumerate(values)]
 
@@ -228,8 +235,10 @@ def test_a_function_may_say_something_else_the_next_time(kafka: str, tmp_path: P
         " {})\n"
     )
     first, second = constant.format(0), constant.format(1)
-    location = new_place(kafka, str(tmp_path / "staging"))
-    sink = at(location, KafkaBoth, partitioner="function", function=function(tmp_path, first))
+    location = create_location(kafka, str(tmp_path / "staging"))
+    sink = open_sink(
+        location, KafkaBoth, partitioner="function", function=function(tmp_path, first)
+    )
     sink.prepare()
 
     class DiedError(Exception):
@@ -241,8 +250,10 @@ def test_a_function_may_say_something_else_the_next_time(kafka: str, tmp_path: P
     before_fence(sink, dies, of_receipt=True)
     with pytest.raises(DiedError):
         sink.commit(*staged_receipt(sink, 0, dead=False))
-    retry = at(location, KafkaBoth, partitioner="function", function=function(tmp_path, second))
+    retry = open_sink(
+        location, KafkaBoth, partitioner="function", function=function(tmp_path, second)
+    )
     assert isinstance(retry.commit(*staged_receipt(retry, 0, 0, "retry", dead=False)), Done)
     ids = [row for piece in pieces(retry) for row in piece[THINGS.names[0]].to_pylist()]
     assert len(ids) == len(set(ids)) > 0
-    assert {message.partition() for message in committed(kafka, sink.options.topics[0])} == {0}
+    assert {message.partition() for message in read_committed(kafka, sink.options.topics[0])} == {0}

@@ -428,9 +428,9 @@ def test_a_delete_has_no_value_to_say() -> None:
     tags = pa.array([None, ["a"], None], pa.list_(pa.string()))
     batch = pa.record_batch({"id": [1, 2, 3], "tags": tags, DELETED: [True, False, True]})
     encoder = encoder_of(value(("id", "tags")), key=value(("id",)), primary_key=("id",))
-    assert encoder.misfit(batch) is None
+    assert encoder.find_misfit(batch) is None
     tombstones = batch.set_column(2, DELETED, pa.array([True, False, False]))
-    rows, reason = encoder.misfit(tombstones) or ([], "")
+    rows, reason = encoder.find_misfit(tombstones) or ([], "")
     assert (list(rows), reason) == (
         [2],
         (

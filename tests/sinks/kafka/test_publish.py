@@ -19,7 +19,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.produce import OpenTransaction, Put, create_topic
 from tests.sinks.kafka.hooks import before_fence
-from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, origin_of, sink_at
+from tests.sinks.kafka.world import (
+    KafkaBoth,
+    create_location,
+    open_sink,
+    origin_of,
+    read_committed,
+    sink_at,
+)
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.kafka.producers import MESSAGE_BYTES, ProducerError, TransactionalProducer
 from windrow.ingest.model.receipt import Checksums, Receipt, Staged
@@ -115,7 +122,7 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path) -> None:
     sink = table(kafka, tmp_path, [first_topic, second_topic], partitioner="fixed")
     assert isinstance(sink.commit(*stage_rows(sink, rows)), Done)
     for topic in (first_topic, second_topic):
-        published = list(committed(kafka, topic))
+        published = list(read_committed(kafka, topic))
         expected = [
             (n, k, None if v is None else v.encode())
             for n, (k, v, target) in enumerate(rows)
@@ -142,7 +149,7 @@ def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, pac
         sink.commit(*stage_rows(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])),
         Done,
     )
-    assert [m.key() for m in committed(kafka, topic)] == [b"%d" % n for n in range(12_000)]
+    assert [m.key() for m in read_committed(kafka, topic)] == [b"%d" % n for n in range(12_000)]
 
 
 def stage_large_message(kafka: str, folder: Path) -> tuple[Any, str, Any]:
@@ -169,7 +176,7 @@ def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path) -> N
         0,
         1,
     )
-    assert list(committed(kafka, small)) == []
+    assert list(read_committed(kafka, small)) == []
     assert sink.look(window(0)) is None
 
 
@@ -186,7 +193,7 @@ def test_a_message_that_the_client_has_no_room_for(
     staged_window = stage_rows(sink, [(None, "a", topic), (b"k" * 20, large, topic)])
     with pytest.raises(RefusedError, match=r"more than 64 MiB.*shop\.orders\[0\]@1") as refused:
         sink.commit(*staged_window)
-    assert "Refuse such rows by a rule" in refused.value.do
+    assert "Refuse such rows by a rule" in refused.value.advice
     assert sink.look(window(0)) is None
 
 
@@ -245,7 +252,7 @@ def test_a_record_that_the_control_topic_does_not_take(
         match=r"control topic .* doesn't take a record: .*too large.*Raise its max\.message\.bytes",
     ):
         sink.commit(*stage_rows(sink, [(None, "a", topic), (None, "b", topic)]))
-    assert list(committed(kafka, topic)) == []
+    assert list(read_committed(kafka, topic)) == []
 
 
 def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: Path) -> None:
@@ -260,10 +267,10 @@ def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: P
     file.write_bytes(content.replace(b"b" * 50, bytes(50)))
     with pytest.raises(RefusedError, match="isn't what was written"):
         sink.commit(*staged_window)
-    assert list(committed(kafka, topic)) == []
+    assert list(read_committed(kafka, topic)) == []
     file.write_bytes(content)
     assert isinstance(sink.commit(*staged_window), Done)
-    assert [m.value() for m in committed(kafka, topic)] == [b"a" * 50, b"b" * 50]
+    assert [m.value() for m in read_committed(kafka, topic)] == [b"a" * 50, b"b" * 50]
 
 
 def test_a_staged_file_whose_lengths_are_gone_is_refused(tmp_path: Path) -> None:
@@ -298,7 +305,7 @@ def test_a_split_that_fails_lets_no_other_begin(
     staged is published by the next attempt.
     """
     monkeypatch.setattr(transactions, "SMALL", 1)
-    sink = sink_at(new_place(kafka, str(tmp_path / "staging")))
+    sink = sink_at(create_location(kafka, str(tmp_path / "staging")))
     sink.prepare()
     staged_window, begun = staged_receipt(sink, 0, dead=False), list[object]()
     assert len(chains(staged_window[0].plan)) == 2
@@ -320,7 +327,7 @@ def test_a_receipt_in_several_chunks(
 ) -> None:
     """It is read back to the byte, by another process, too."""
     monkeypatch.setattr(control_records, "CHUNK_BYTES", 700)
-    location = new_place(kafka, str(tmp_path / "staging"))
+    location = create_location(kafka, str(tmp_path / "staging"))
     sink = sink_at(location)
     sink.prepare()
     window_receipt, files = staged_receipt(sink, 0, dead=False)
@@ -333,7 +340,7 @@ def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path
     """What lies behind it in the control topic can't be seen: a split may be published
     already, so none is published until it is over.
     """
-    location = new_place(kafka, str(tmp_path / "staging"))
+    location = create_location(kafka, str(tmp_path / "staging"))
     sink = sink_at(location)
     sink.prepare()
     foreign_transaction = OpenTransaction(kafka, sink.options.control)
@@ -351,14 +358,16 @@ def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path
 
 def committed_now(kafka: str, sink: Any) -> list[Any]:
     """The committed messages of the table's one topic."""
-    return list(committed(kafka, sink.options.topics[0]))
+    return list(read_committed(kafka, sink.options.topics[0]))
 
 
 def test_a_transaction_may_be_shorter_than_a_request(kafka: str, tmp_path: Path) -> None:
     """A `transaction_timeout` below the time that a client waits for one answer is
     kept, not refused by librdkafka.
     """
-    sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth, timeout=timedelta(seconds=15))
+    sink = open_sink(
+        create_location(kafka, str(tmp_path / "staging")), KafkaBoth, timeout=timedelta(seconds=15)
+    )
     sink.prepare()
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
 
@@ -370,7 +379,7 @@ def test_who_looks_behind_a_commit_sees_it(
     """Kafka answers before the control topic's marker is there: the commit waits for
     it, and is done all the same if it can't look.
     """
-    sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth)
+    sink = open_sink(create_location(kafka, str(tmp_path / "staging")), KafkaBoth)
     sink.prepare()
     window_receipt, files = staged_receipt(sink, 0, dead=False)
     points, looks, read = list[str](), list[object](), ControlTopic.read
@@ -402,7 +411,7 @@ def test_a_receipt_comes_behind_its_rows(
 
     The twin that doesn't wait tells of rows that nobody can read yet.
     """
-    location = new_place(kafka, str(tmp_path / "staging"))
+    location = create_location(kafka, str(tmp_path / "staging"))
     sink = sink_at(location)
     sink.prepare()
     window_receipt, files = staged_receipt(sink, 0, dead=False)

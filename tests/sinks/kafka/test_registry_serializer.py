@@ -17,7 +17,7 @@ from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.registry.server import Fault, RegistryServer
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
-from tests.sinks.kafka.world import committed
+from tests.sinks.kafka.world import read_committed
 from windrow.ingest.errors import BugError, SpecError, UnreachableError
 from windrow.ingest.registry.client import Registry, Strategy, Subjects, client_of
 from windrow.ingest.sinks.kafka.registry_serializer import RegisteredFormat, RegistrySerializer
@@ -70,7 +70,7 @@ def test_a_second_attempt_writes_the_same(schema_registry: RegistryServer) -> No
     registry = Registry(schema_registry.url)
     first = serializer().registered(ROWS, ["a"], registry)
     serializer().registered(ROWS.append(pa.field("more", pa.int64())), ["b"], registry)
-    SchemaRegistryClient.clear_caches(client_of(registry.revealed(), os.getpid()))
+    SchemaRegistryClient.clear_caches(client_of(registry.reveal(), os.getpid()))
     assert serializer().registered(ROWS, ["a"], registry) == first
 
 
@@ -83,7 +83,7 @@ def test_without_registering(schema_registry: RegistryServer) -> None:
         SpecError, match="doesn't have the sink's schema under subject a-value"
     ) as refused:
         lookup.registered(ROWS, ["a"], registry)
-    assert lookup.schema_of(ROWS) in refused.value.do
+    assert lookup.schema_of(ROWS) in refused.value.advice
     assert schema_registry.answer("GET", "/subjects", {}, None)[1] == []
     id_ = schema_registry.register("a-value", lookup.schema_of(ROWS))
     assert lookup.registered(ROWS, ["a"], registry).schema_id == id_
@@ -148,10 +148,13 @@ def test_a_failure_says_whose_registry_it_is(schema_registry: RegistryServer) ->
     schema_registry.stop()
     with pytest.raises(UnreachableError) as refused:
         serializer().registered(ROWS, ["a"], registry)
-    assert (refused.value.stage, "Check sink.registry" in refused.value.do) == ("setup", True)
+    assert (refused.value.stage, "Check sink.registry" in refused.value.advice) == ("setup", True)
     with pytest.raises(UnreachableError) as reading:
         Registry(schema_registry.url, retries=0).of_subject("a", 1)
-    assert (reading.value.stage, "Check source.registry" in reading.value.do) == ("decode", True)
+    assert (reading.value.stage, "Check source.registry" in reading.value.advice) == (
+        "decode",
+        True,
+    )
 
 
 def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
@@ -231,7 +234,7 @@ def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
         read = deserializer(written, client, topic)
         decoded = [
             (read(message.key(), KEY), read(message.value(), VALUE))
-            for message in committed(kafka, topic)
+            for message in read_committed(kafka, topic)
         ]
         assert sorted(client.get_subjects()) == [f"{topic}-key", f"{topic}-value"]
     assert sorted(value["id"] for _, value in decoded) == [0, 1, 2, 3]

@@ -72,13 +72,13 @@ def test_a_time_that_no_message_can_have_is_refused(
         1,
         32,
     )
-    assert "sink.timestamp: published" in refused.value.do
+    assert "sink.timestamp: published" in refused.value.advice
 
 
 def test_any_later_time_is_the_message_s() -> None:
     """Times are cut to milliseconds; a row without one gets the time of publishing."""
     encoder = encoder_of(PlainSerializer("string", ("v",)), time="at")
-    assert encoder.encoded(rows(LATER), messages(SPLIT), window(0))["time"].to_pylist() == [
+    assert encoder.encode(rows(LATER), messages(SPLIT), window(0))["time"].to_pylist() == [
         1,
         NOW,
         1_767_225_600_000,

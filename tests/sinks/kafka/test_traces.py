@@ -22,7 +22,7 @@ from tests.sinks import traced
 from tests.sinks.kafka.hooks import before_fence, behind_messages
 from tests.sinks.kafka.recorded import RecordedKafka, record_the_wire, recorded
 from tests.sinks.kafka.twins import LookBeforeFence, NoRecord, RandomId
-from tests.sinks.kafka.world import at, new_place, sink_at
+from tests.sinks.kafka.world import create_location, open_sink, sink_at
 from tests.sinks.traced import (
     commit_window,
     is_killed,
@@ -50,7 +50,7 @@ TRIES = 4
 @pytest.fixture
 def location(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A prepared table, whose windows share their transactional ids."""
-    location = new_place(kafka, str(tmp_path / "staging"), pool=1)
+    location = create_location(kafka, str(tmp_path / "staging"), pool=1)
     sink_at(location).prepare()
     record_the_wire(monkeypatch)
     return location
@@ -60,7 +60,7 @@ def open_recorded(
     location: str, recorder: Recorder, who: str, kind: type[Any] = RecordedKafka
 ) -> Any:
     """Opens a run's sink, recorded."""
-    return at(location, kind).listen(recorder, who)
+    return open_sink(location, kind).listen(recorder, who)
 
 
 def run(location: str, recorder: Recorder, who: str, crash: str = "") -> None:
@@ -212,7 +212,7 @@ def test_a_commit_that_is_asked_for_again_is_one(
 ) -> None:
     """It takes longer than the client waits for one answer, and is waited for again."""
     monkeypatch.setattr(producers, "CALL_SECONDS", 0.0)
-    calls, retried = list[bool](), TransactionalProducer.retried
+    calls, retried = list[bool](), TransactionalProducer.retry_call
 
     def counted(producer: TransactionalProducer, call: Any, *, commits: bool = False) -> Any:
         def call_again() -> Any:

@@ -17,7 +17,7 @@ from tests.cli.conftest import START, Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.registry.server import RegistryServer
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
-from tests.sinks.kafka.world import committed, encoder_of
+from tests.sinks.kafka.world import encoder_of, read_committed
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.row_changes import DELETED
@@ -129,7 +129,7 @@ def test_a_fold_of_the_topic_is_the_table(
     deletes = 0
     with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as client:
         read = deserializer(form, client, topic)
-        for message in committed(kafka, topic):
+        for message in read_committed(kafka, topic):
             key, value = read(message.key(), KEY), read(message.value(), VALUE)
             places.setdefault(key["id"], set()).add(message.partition())
             deletes += message.value() is None
@@ -225,7 +225,7 @@ def test_a_delete_has_a_key_and_no_value() -> None:
         key=PlainSerializer("json", ("id",)),
         primary_key=("id",),
     )
-    columns = encoder.encoded(batch, messages(Split("t", 0, 0, 2)), window(0))
+    columns = encoder.encode(batch, messages(Split("t", 0, 0, 2)), window(0))
     assert columns["key"].to_pylist() == [b'{"id":1}', b'{"id":2}']
     assert columns["value"].to_pylist() == [b'{"id":1,"size":5}', None]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tests.sinks.kafka.world import KafkaBoth, at
+from tests.sinks.kafka.world import KafkaBoth, open_sink
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.kafka.producers import MessageProducer
 from windrow.ingest.model.plan import Window
@@ -126,6 +126,6 @@ class RecordFirst(_Twin):
 
 
 TWINS: Mapping[str, Callable[[str], Any]] = {
-    twin.__name__: lambda location, twin=twin: at(location, twin)
+    twin.__name__: lambda location, twin=twin: open_sink(location, twin)
     for twin in (LookBeforeFence, RandomId, NoRecord)
 }

@@ -16,7 +16,7 @@ from tests.kafka.produce import create_topic, until_decided
 from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.schema.metadata_types import TYPES
-from windrow.ingest.sinks.kafka.control_topic import arrived
+from windrow.ingest.sinks.kafka.control_topic import poll_messages
 from windrow.ingest.sinks.kafka.encoder import MessageEncoder
 from windrow.ingest.sinks.kafka.header_values import from_header
 from windrow.ingest.sinks.kafka.options import KafkaOptions
@@ -26,7 +26,7 @@ from windrow.ingest.sinks.kafka.table import ClusterConnection
 from windrow.ingest.sinks.kind import delta_dead_letters
 from windrow.ingest.sinks.kit.columns.json_columns import parse_json
 from windrow.ingest.testing.checker import Report, check
-from windrow.ingest.testing.contracts.windows import ROWS, produced
+from windrow.ingest.testing.contracts.windows import ROWS, produced_messages
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 
 SECONDS = 30.0
@@ -60,7 +60,7 @@ def encoder_of(
     return MessageEncoder(KafkaOptions(topics, "t.windrow", staging, value=value, **more))
 
 
-def new_place(bootstrap: str, staging: str, partitions: int = 2, **more: Any) -> str:
+def create_location(bootstrap: str, staging: str, partitions: int = 2, **more: Any) -> str:
     """Makes a target topic, and returns the place of a table that isn't prepared."""
     return json.dumps(
         {
@@ -74,10 +74,10 @@ def new_place(bootstrap: str, staging: str, partitions: int = 2, **more: Any) ->
 
 def sink_at(location: str) -> Any:
     """Opens the table at a place, as another process does."""
-    return at(location, KafkaBoth)
+    return open_sink(location, KafkaBoth)
 
 
-def at(location: str, kind: type[KafkaBoth], **more: Any) -> Any:
+def open_sink(location: str, kind: type[KafkaBoth], **more: Any) -> Any:
     """Opens the table at a place as a sink of this kind, with more options."""
     options = json.loads(location)
     return kind(
@@ -91,7 +91,7 @@ def pieces(sink: Any) -> list[pa.Table]:
     """Reads all visible rows, a piece per target partition, window and source partition."""
     rows_by_piece: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for topic in sink.options.topics:
-        for message in committed(sink.connection.servers, topic):
+        for message in read_committed(sink.connection.servers, topic):
             row = row_of(sink, message)
             piece = tuple(row[sink.metadata[name]] for name in ("window", "topic", "partition"))
             rows_by_piece[topic, message.partition(), *piece].append(row)
@@ -147,7 +147,7 @@ def _table(sink: Any, rows: list[dict[str, Any]]) -> pa.Table:
     )
 
 
-def committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
+def read_committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
     """Reads every committed message of a topic, once no transaction is open in it."""
     until_decided(bootstrap, topic)
     consumer = ck.Consumer(
@@ -166,7 +166,7 @@ def committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
         remaining = set(consumer.list_topics(topic, SECONDS).topics[topic].partitions)
         consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in remaining])
         while remaining:
-            batch = arrived(consumer, SECONDS)
+            batch = poll_messages(consumer, SECONDS)
             if not batch:
                 timeout_message = (
                     f"nothing came of {topic}, partitions {sorted(remaining)}, for {SECONDS} s"
@@ -188,7 +188,7 @@ def report(location: str, numbers: range) -> Report:
     sink = sink_at(location)
     receipts = [c.receipt for c in sink.receipts()]
     return check(
-        produced(numbers),
+        produced_messages(numbers),
         pieces(sink),
         [sink.read_dead(r.window) for r in receipts],
         receipts,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tests.chaos import servers
 from tests.sinks.kafka.twins import RandomId, RecordFirst
-from tests.sinks.kafka.world import KafkaBoth, at, new_place, pieces
+from tests.sinks.kafka.world import KafkaBoth, create_location, open_sink, pieces
 from tests.sinks.world import POINTS, SinkWorld
 from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint, crash_point
 
@@ -26,11 +26,11 @@ class _Stopping(RandomId):
 
 def random_id(location: str) -> Any:
     """What a dead run left open ends by the broker's clock alone."""
-    return at(location, _Stopping, timeout=timedelta(seconds=10))
+    return open_sink(location, _Stopping, timeout=timedelta(seconds=10))
 
 
 def record_first(location: str) -> Any:
-    return at(location, RecordFirst)
+    return open_sink(location, RecordFirst)
 
 
 class KafkaWorld(SinkWorld):
@@ -39,20 +39,20 @@ class KafkaWorld(SinkWorld):
     server = "kafka"
     strikes = (servers.kill_broker, servers.stop_broker)
     points = (*POINTS, *SPLIT_POINTS)
-    between: CrashPoint = "split.before"
+    race_point: CrashPoint = "split.before"
     more: ClassVar[Mapping[str, Any]] = {}
     twins = (random_id,)
 
     def new_location(self, folder: Path, server: Any) -> str:
-        return new_place(server, str(folder / "staging"), **self.more)
+        return create_location(server, str(folder / "staging"), **self.more)
 
     @contextmanager
-    def placed(self, folder: Path) -> Iterator[str]:
+    def serve_location(self, folder: Path) -> Iterator[str]:
         with servers.kafka(folder, **self.more) as location:
             yield location
 
     def make_sink(self, location: str, rows: pa.Schema, metadata: Mapping[str, str]) -> Any:
-        return at(location, KafkaBoth)
+        return open_sink(location, KafkaBoth)
 
     def twin_at(self, location: str, twin: str) -> Any:
         return self.by_name[twin](location)

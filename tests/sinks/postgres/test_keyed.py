@@ -108,7 +108,7 @@ def test_a_table_of_the_owners_own(database: str, unique: str) -> None:
     query = "SELECT count(*) FROM pg_index WHERE indrelid = 'mine'::regclass AND indisunique"
     assert run(database, query) == [(1,)]
     own_table.commit(log_of([[Change(A, 1)], [Change(A, 2)]]), 0)
-    assert not own_table.wrong()
+    assert not own_table.find_mistakes()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_tombstones_are_widened_with_the_key(database: str) -> None:
     table.commit(log, 2)
     table.commit(log, 0)
     assert sorted(table.held_rows()) == [B]
-    assert not table.wrong()
+    assert not table.find_mistakes()
 
 
 def test_lost_tombstones_refuse_windows(database: str, table: PostgresKeyed) -> None:
@@ -206,14 +206,14 @@ def test_tombstones_that_somebody_changed_are_found(
     )
     for number in log:
         table.commit(log, number)
-    assert not table.wrong()
+    assert not table.find_mistakes()
     ((name,),) = run(
         database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'tombstones%'"
     )
     run(database, change.replace("{}", f"windrow.{name}"))
     findings = table.findings()
     assert {f.level for f in findings} == {"wrong"}
-    assert message in findings[0].what
+    assert message in findings[0].message
 
 
 @pytest.mark.parametrize(
@@ -240,10 +240,10 @@ def test_a_row_that_a_trigger_keeps_refuses_its_delete(database: str, table: Pos
         "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
     )
     run(database, "CREATE TRIGGER keep BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION keep()")
-    receipt, staged = table.staged(log, 1, 0)
+    receipt, staged = table.stage_window(log, 1, 0)
     with pytest.raises(RefusedError, match="keeps rows that were deleted"):
         table.sink.commit(receipt, staged)
-    assert not table.wrong()
+    assert not table.find_mistakes()
 
 
 def test_a_trigger_that_deletes_other_keys_refuses_the_window(
@@ -259,19 +259,19 @@ def test_a_trigger_that_deletes_other_keys_refuses_the_window(
         function_sql.format(body.format("DELETE FROM t WHERE id <> NEW.id OR shop <> NEW.shop;")),
     )
     run(database, "CREATE TRIGGER f AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f()")
-    staged = table.staged(log, 1, 0)
+    staged = table.stage_window(log, 1, 0)
     with pytest.raises(RefusedError, match="more or fewer rows after window"):
         table.sink.commit(*staged)
     run(database, function_sql.format(body.format("NULL;")))
     table.commit(log, 1)
-    assert not table.wrong()
+    assert not table.find_mistakes()
 
 
 def test_a_key_that_no_index_takes_refuses_its_window(table: PostgresKeyed) -> None:
     """It is the window's data, not the server: nobody is told to try again. The key isn't told."""
     dice = random.Random(1)  # what can be packed may fit
     long = "".join(map(chr, dice.choices(range(0x4E00, 0x9000), k=4000)))
-    receipt, staged = table.staged(log_of([[Change((long, 1), 1)]]), 0, 0)
+    receipt, staged = table.stage_window(log_of([[Change((long, 1), 1)]]), 0, 0)
     with pytest.raises(RefusedError, match="index row") as refused:
         table.sink.commit(receipt, staged)
     assert long[:10] not in str(refused.value)
@@ -324,7 +324,7 @@ def test_replayed_messages_catch_the_twin(
 
     monkeypatch.setattr(merging.Merge, "__init__", as_new)
     replay_between(table)
-    assert table.wrong()
+    assert table.find_mistakes()
 
 
 def test_uncounted_tombstones_catch_the_twin(
@@ -333,7 +333,7 @@ def test_uncounted_tombstones_catch_the_twin(
     """A merge that takes tombstones away without counting them leaves receipts to which the
     tombstones don't add up.
     """
-    counted = merging.Merge.counted
+    counted = merging.Merge.count_rows
 
     def but_those_that_go(self: Any, rows_of: str, columns_of: str) -> tuple[int, int]:
         return (0, 0) if rows_of.startswith("{tombstones}") else counted(self, rows_of, columns_of)
@@ -341,6 +341,6 @@ def test_uncounted_tombstones_catch_the_twin(
     monkeypatch.setattr(merging.Merge, "counted", but_those_that_go)
     log = log_of([[Change(A, None)]], [[Change(A, 1)]])
     table.commit(log, 0)
-    assert not table.wrong()
+    assert not table.find_mistakes()
     table.commit(log, 1)
-    assert "0 tombstones in the table, 1 by its receipts" in table.wrong()
+    assert "0 tombstones in the table, 1 by its receipts" in table.find_mistakes()

@@ -263,7 +263,7 @@ def test_a_role_with_odd_settings(request: Any, owner: Any, kind: str) -> None:
         assert not user_sink.columns_to_come()
         audit = user_sink.audit()
         assert [r.rows for r in audit.rows_held(window(1))] == [9, 9]
-        batches = list(audit.keyed.every() if audit.keyed else audit.contents(window(0)))
+        batches = list(audit.keyed.all_rows() if audit.keyed else audit.contents(window(0)))
         assert sum(batch.num_rows for batch in batches) == (36 if audit.keyed else 18)
         assert (
             pa.Table.from_batches(batches).column("_timestamp").drop_null().to_pylist()[0].year

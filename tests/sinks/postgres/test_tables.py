@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from tests.heard import waits_heard
+from tests.heard import hear_waits
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at, staging_of
 from windrow.ingest.admin.verify_contents import compare_values
 from windrow.ingest.errors import (
@@ -35,14 +35,14 @@ from windrow.ingest.errors import (
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres import server
-from windrow.ingest.sinks.postgres.server import reading, writing
+from windrow.ingest.sinks.postgres.server import begin_read, begin_write
 from windrow.ingest.sinks.postgres.stage import CopyFile, CopyFiles
 from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.contracts.windows import (
     ROWS,
     TOPIC,
     plan,
-    produced,
+    produced_messages,
     receipt,
     stage,
     staged_receipt,
@@ -100,7 +100,7 @@ def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> No
     for n, generation in ((0, 0), (1, 0), (0, 1)):
         assert isinstance(commit(sink, n, generation, f"a{n}{generation}"), Done)
     receipts = [c.receipt for c in sink.receipts()]
-    result = check(produced([0, 1]), [], [], receipts)
+    result = check(produced_messages([0, 1]), [], [], receipts)
     assert not result.duplicated
     assert owner(
         "SELECT count(*), count(DISTINCT (_partition, _offset)), count(loaded) FROM orders"
@@ -178,7 +178,7 @@ def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(
     with pytest.raises(RefusedError, match='violates check constraint "small"') as refused:
         sink.commit(window_receipt, staged)
     assert "0-1" not in str(refused.value)
-    assert refused.value.place == f"{TOPIC.topic}[0]@1"
+    assert refused.value.log_position == f"{TOPIC.topic}[0]@1"
     assert sink.look(window(0)) is None
     owner("ALTER TABLE orders DROP CONSTRAINT small")
     assert isinstance(sink.commit(window_receipt, staged), Done)
@@ -205,7 +205,7 @@ def test_a_refusal_is_told_though_its_row_is_not_found(
     monkeypatch.setattr(CopyFiles, "blocks", blocks)
     with pytest.raises(RefusedError, match='violates check constraint "small"') as refused:
         sink.commit(*staged_receipt(sink, 0))
-    assert refused.value.place == ""
+    assert refused.value.log_position == ""
 
 
 def test_a_row_that_no_partition_takes(sink: Any, owner: Any) -> None:
@@ -221,7 +221,7 @@ def test_a_row_that_no_partition_takes(sink: Any, owner: Any) -> None:
     owner("CREATE TABLE orders_1 PARTITION OF orders DEFAULT")
     assert isinstance(sink.commit(window_receipt, staged), Done)
     (first,) = owner("SELECT min(_offset) FROM orders_1 WHERE _partition = 0").fetchone()
-    assert refused.value.place == f"{TOPIC.topic}[0]@{first}"
+    assert refused.value.log_position == f"{TOPIC.topic}[0]@{first}"
 
 
 def test_what_a_trigger_says_is_not_told(sink: Any, owner: Any) -> None:
@@ -236,7 +236,7 @@ def test_what_a_trigger_says_is_not_told(sink: Any, owner: Any) -> None:
     with pytest.raises(RefusedError, match="CheckViolation") as refused:
         commit(sink, 0)
     assert "0-1" not in str(refused.value)
-    assert refused.value.place == f"{TOPIC.topic}[0]@1"
+    assert refused.value.log_position == f"{TOPIC.topic}[0]@1"
 
 
 def test_a_nullable_column_of_others_is_filled_with_null(sink: Any, owner: Any) -> None:
@@ -267,7 +267,7 @@ def test_a_column_that_was_renamed_or_dropped(sink: Any, owner: Any) -> None:
 
     def find_mistakes() -> str:
         findings = compare_values(sink.look(window(0)).receipt, sink.audit())
-        return " ".join(f"{finding.what} {finding.do}" for finding in findings)
+        return " ".join(f"{finding.message} {finding.advice}" for finding in findings)
 
     owner("ALTER TABLE orders RENAME COLUMN amount TO price")
     assert re.search(r'column "amount" does not exist.*RENAME COLUMN', find_mistakes())
@@ -303,7 +303,7 @@ def test_a_copy_takes_the_place_of_its_table_if_its_owner_says_so(
     owner(sql.SQL("ALTER TABLE parted RENAME TO {}").format(sql.Identifier(name)))
     with pytest.raises(SpecError, match=r"not made by windrow.*holds rows") as refused:
         sink.prepare()
-    update = re.search(r"(UPDATE .*?);", refused.value.do)
+    update = re.search(r"(UPDATE .*?);", refused.value.advice)
     assert update is not None
     owner(update[1])
     assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
@@ -533,7 +533,7 @@ def test_a_run_that_is_stopped_in_its_copy_is_named(
         monkeypatch.setattr(server, "LOCK_WAIT", "100ms")
         with pytest.raises(UnreachableError, match=r"pg_terminate_backend\(pid\)") as refused:
             commit(sink, 1)
-        holder_pids.extend(re.findall(r"pid (\d+)", refused.value.what))
+        holder_pids.extend(re.findall(r"pid (\d+)", refused.value.message))
         owner("SELECT pg_terminate_backend(%s, 10000)", holder_pids)
         assert isinstance(commit(sink, 1), Done)
         yield from blocks(files, file)
@@ -573,7 +573,7 @@ def test_a_long_wait_at_the_end_of_a_commit_is_told(
     with (
         ThreadPoolExecutor(1) as pool,
         psycopg.connect(database) as locking,
-        waits_heard() as heard,
+        hear_waits() as heard,
     ):
         locking.execute("SELECT pg_advisory_xact_lock(1)")
         outcome = pool.submit(sink.commit, window_receipt, staged)
@@ -599,9 +599,9 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
         for name in settings:
             owner(f"ALTER ROLE CURRENT_USER SET {name} = '1h'")
         owner("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
-        with reading(sink.place) as connection:
+        with begin_read(sink.place) as connection:
             assert connection.execute(query).fetchone() == ("0", "0", "0")
-        with writing(sink.place) as connection:
+        with begin_write(sink.place) as connection:
             assert connection.execute(query).fetchone() == ("10s", "0", "0")
             # else a crash of the server would take a window that was reported as committed
             assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
@@ -753,7 +753,7 @@ def test_a_staged_file_that_is_not_what_was_staged(
     harm(Path(staging_of(sink.place)) / word.path)
     with pytest.raises(RefusedError, match=says) as refused:
         sink.commit(window_receipt, staged)
-    assert word.path in refused.value.what
+    assert word.path in refused.value.message
     assert sink.look(window(0)) is None
     assert owner("SELECT count(*) FROM orders").fetchone() == (0,)
     assert isinstance(commit(sink, 0, attempt="again"), Done)
@@ -848,7 +848,7 @@ def test_missing_rights_are_told_before_anything_is_made(
             sink_at(f"{database}#nowhere.orders").refuse_unwritable()
         owner(f'CREATE SCHEMA "Sales-EU" AUTHORIZATION {user}')
         elsewhere = msgspec.structs.replace(
-            place_of(f"{user_sink.place.url.text}#Sales-EU.orders"), own="Its Own"
+            place_of(f"{user_sink.place.url.text}#Sales-EU.orders"), own_schema="Its Own"
         )
         owner('CREATE SCHEMA "Its Own"')
         owner(f'GRANT USAGE ON SCHEMA "Its Own" TO {user}')
@@ -933,7 +933,7 @@ def test_a_server_that_crashes_loses_nothing() -> None:
         assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
         receipts = [c.receipt for c in sink.receipts()]
         assert check(
-            produced([0, 1]),
+            produced_messages([0, 1]),
             pieces(sink),
             [sink.read_dead(r.window) for r in receipts],
             receipts,

@@ -16,7 +16,7 @@ from tests.sinks.postgres.tls import tls_port
 from tests.sinks.postgres.world import place_of
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ledger.database import Database, open_database
-from windrow.ingest.sinks.postgres.server import reading, writing
+from windrow.ingest.sinks.postgres.server import begin_read, begin_write
 from windrow.ingest.sinks.postgres.url import server_url
 
 __all__ = ["stage"]
@@ -97,8 +97,8 @@ def test_a_server_that_is_not_trusted_is_refused(
     for come in (_read_table, _write_table, _read_ledger):
         with pytest.raises(SpecError, match="isn't trusted") as raised:
             come(url)
-        assert says in raised.value.what
-        assert advice in raised.value.do
+        assert says in raised.value.message
+        assert advice in raised.value.advice
 
 
 def test_a_server_without_tls_is_refused(database: str, ledgers: list[Database]) -> None:
@@ -109,16 +109,16 @@ def test_a_server_without_tls_is_refused(database: str, ledgers: list[Database])
         for come in (_read_table, _write_table, _read_ledger):
             with pytest.raises(SpecError, match="does not support SSL") as raised:
                 come(url)
-            assert "ssl=on" in raised.value.do
+            assert "ssl=on" in raised.value.advice
 
 
 def _read_table(url: str) -> None:
-    with reading(place_of(f"{url}#orders")):
+    with begin_read(place_of(f"{url}#orders")):
         pass
 
 
 def _write_table(url: str) -> None:
-    with writing(place_of(f"{url}#orders")):
+    with begin_write(place_of(f"{url}#orders")):
         pass
 
 

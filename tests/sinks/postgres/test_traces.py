@@ -29,8 +29,8 @@ from windrow.ingest.errors import RefusedError, WindrowError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.postgres import server
 from windrow.ingest.sinks.postgres.catalog import BoundTable
-from windrow.ingest.testing.contracts.commit_hooks import in_between
-from windrow.ingest.testing.contracts.windows import staged_receipt, together
+from windrow.ingest.testing.contracts.commit_hooks import run_between
+from windrow.ingest.testing.contracts.windows import run_together, staged_receipt
 
 __all__ = ["recorder"]
 
@@ -80,8 +80,8 @@ def test_a_race_is_followed(make: Make, recorder: Recorder) -> None:
         assert inside.wait(60)
         results.append(commit_window(second))
 
-    in_between(first, other_comes)
-    together([lambda: results.append(commit_window(first)), second_runs])
+    run_between(first, other_comes)
+    run_together([lambda: results.append(commit_window(first)), second_runs])
     run_steps = [(e.who, e.name, e.reply) for e in follow_recorded(recorder)]
     assert run_steps[-3:] == [("B", "lock", "ok"), ("B", "look", "A"), ("B", "end", None)]
 
@@ -133,7 +133,7 @@ def end_session(location: str) -> None:
 def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, location: str) -> None:
     """The server ends A's session behind its look; A takes the lock anew, and looks anew."""
     first = make("A")
-    in_between(first, partial(end_session, location))
+    run_between(first, partial(end_session, location))
     assert isinstance(commit_window(first), Done)
     step_names = [e.name for e in follow_recorded(recorder) if e.reply != "gone"]
     assert step_names == ["keep_letters", "lock", "look", "lock", "look", "insert", "send_commit"]
@@ -172,7 +172,7 @@ def struck_at(location: str, recorder: Recorder, strike: signal.Signals, committ
 
     record_the_wire(pytest.MonkeyPatch())
     # the dead letters' commit is behind it
-    in_between(sink, lambda: setattr(server, "commit", commit_struck))
+    run_between(sink, lambda: setattr(server, "commit", commit_struck))
     commit_window(sink)
 
 
@@ -219,7 +219,7 @@ def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder) 
     """A looks, B commits, A writes: the model has no look without the lock."""
     first = make("A")
     locks_nothing(first)
-    in_between(first, partial(commit_window, make("B")))
+    run_between(first, partial(commit_window, make("B")))
     with suppress(WindrowError):
         commit_window(first)
     refused_step, *_ = refused_events(Transaction(), "one window twice", recorder.trace())
@@ -259,7 +259,7 @@ def test_a_second_try_without_a_look_is_not_followed(
         end_session(location)
 
     sink.store.writing = write_without_receipts
-    in_between(sink, ended)
+    run_between(sink, ended)
     commit_window(sink)
     first, *_ = refused_events(Transaction(), "one window twice", recorder.trace())
     assert (first.name, first.reply) == ("insert", "all")

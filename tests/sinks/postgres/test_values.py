@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.sinks.postgres.world import PostgresBoth, place_of
-from windrow.ingest.admin.verify_contents import summed
+from windrow.ingest.admin.verify_contents import sum_by_split
 from windrow.ingest.errors import SpecError, UnstorableRowsError
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
@@ -92,13 +92,13 @@ def test_what_no_column_can_hold_is_refused_at_its_offset(
     stager = sink.stager(plan(sink, 0), 0, "a1")(Split("shop.orders", 1, 0, 10))
     with pytest.raises(UnstorableRowsError, match=says) as refused:
         stager.add(pa.record_batch([odd], names=["odd"]), messages(Split("shop.orders", 1, 4, 9)))
-    assert list(refused.value.rows) == [2, 4]
+    assert list(refused.value.row_indices) == [2, 4]
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
         "shop.orders",
         1,
         6,
     )
-    assert "column odd" in refused.value.what
+    assert "column odd" in refused.value.message
     assert "\0" not in str(refused.value)
 
 
@@ -128,7 +128,7 @@ def test_names_of_any_kind(sink_of: Any) -> None:
         connection.execute(f"CREATE SCHEMA {quote_identifier(sink.place.name.schema)}")
     rows = pa.RecordBatch.from_arrays([pa.array([1, 2])] * len(NAMES), schema=schema)
     receipt = commit_rows(sink, rows)
-    back = summed(receipt.splits, sink.audit().contents(receipt.window), DEFAULT)
+    back = sum_by_split(receipt.splits, sink.audit().contents(receipt.window), DEFAULT)
     assert back.checksums == tuple(split.checksums.rows for split in receipt.splits)
     assert sink.audit().rows_held(plan(sink, 0).window)[0].rows == 2
 

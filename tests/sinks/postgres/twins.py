@@ -16,8 +16,8 @@ class _NoLock(PostgresStore):
 
     @contextmanager
     def writing(self) -> Iterator[PostgresState | None]:
-        with server.writing(self.table) as connection:
-            catalog_table = catalog.table_at(connection, self.table)
+        with server.begin_write(self.table) as connection:
+            catalog_table = catalog.find_table(connection, self.table)
             assert catalog_table is not None
             assert catalog_table.target is not None
             yield self.STATE(self, connection, catalog_table.target, catalog_table.columns)
@@ -26,7 +26,7 @@ class _NoLock(PostgresStore):
 class _Forgets(PostgresState):
     def put(self, change: TableChange) -> Answer:
         for table in ("receipts", "ranges"):
-            query = self.place.query(f"DELETE FROM {{{table}}} WHERE window_key = %s")
+            query = self.location.query(f"DELETE FROM {{{table}}} WHERE window_key = %s")
             self.connection.execute(query, [change.window.key if change.window else ""])
         return super().put(change)
 

@@ -27,11 +27,11 @@ from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.kit.commit.dead_letter_table import DeadLetterTable
 from windrow.ingest.sinks.kit.commit.window_table import WindowTable
 from windrow.ingest.sinks.postgres import server
-from windrow.ingest.sinks.postgres.catalog import table_at
+from windrow.ingest.sinks.postgres.catalog import find_table
 from windrow.ingest.sinks.postgres.columns import HASH
-from windrow.ingest.sinks.postgres.encode import rows
+from windrow.ingest.sinks.postgres.encode import read_rows
 from windrow.ingest.sinks.postgres.names import table_name
-from windrow.ingest.sinks.postgres.server import TablePlace, reading
+from windrow.ingest.sinks.postgres.server import TablePlace, begin_read
 from windrow.ingest.sinks.postgres.store import PostgresStore
 from windrow.ingest.sinks.postgres.url import server_url
 from windrow.ingest.testing.contracts.commit_hooks import before_look
@@ -105,14 +105,14 @@ def pieces(sink: Any) -> list[pa.Table]:
         "WHERE {window} = %s AND {topic} = %s AND {partition} = %s AND xmin::text = %s ORDER BY"
         " {offset}"
     ).format(**names)
-    with reading(location) as connection:
+    with begin_read(location) as connection:
         cuts = (
             []
-            if table_at(connection, location) is None
+            if find_table(connection, location) is None
             else connection.execute(cuts_query).fetchall()
         )
         return [
-            pa.Table.from_batches(rows(connection, location, schema, rows_query, cut), schema)
+            pa.Table.from_batches(read_rows(connection, location, schema, rows_query, cut), schema)
             for cut in cuts
         ]
 
@@ -122,11 +122,11 @@ def keyed_pieces(sink: Any) -> list[pa.Table]:
     schema = pa.schema([f for f in sink.columns if f.name != HASH.name])
     order = [sql.Identifier(sink.metadata[name]) for name in ("window", "partition", "offset")]
     ordered = sql.SQL("ORDER BY {}").format(sql.SQL(", ").join(order))
-    with reading(sink.place) as connection:
+    with begin_read(sink.place) as connection:
         batches = (
             []
-            if table_at(connection, sink.place) is None
-            else list(rows(connection, sink.place, schema, ordered, ()))
+            if find_table(connection, sink.place) is None
+            else list(read_rows(connection, sink.place, schema, ordered, ()))
         )
     return [pa.Table.from_batches(batches, schema)] if batches else []
 
@@ -144,7 +144,7 @@ class PostgresWorld(SinkWorld):
         return f"{server}#{folder.name}"
 
     @contextmanager
-    def placed(self, folder: Path) -> Iterator[str]:
+    def serve_location(self, folder: Path) -> Iterator[str]:
         with servers.postgres() as url:
             yield f"{url}#public.orders"
 
@@ -196,7 +196,7 @@ class PostgresKeyed(Keyed):
     A model that was widened stays so: narrower rows are refused here.
     """
 
-    def made(self) -> PostgresKeyedBoth:
+    def make_sink(self) -> PostgresKeyedBoth:
         return PostgresKeyedBoth(place_of(self.uri), self.rows, self.key, evolve="widen")
 
     def turn_to(self, rows: pa.Schema) -> None:

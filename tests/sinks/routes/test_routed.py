@@ -37,7 +37,7 @@ from windrow.ingest.testing.contracts.windows import (
     identity,
     messages,
     plan,
-    produced,
+    produced_messages,
     receipt,
     split_counts,
     stage,
@@ -69,7 +69,7 @@ def assert_complete(sink: RoutedBoth, numbers: Sequence[int]) -> None:
     """
     receipts = [c.receipt for c in sink.receipts()]
     report = check(
-        produced(numbers),
+        produced_messages(numbers),
         pieces(sink),
         [sink.read_dead(r.window) for r in receipts],
         receipts,
@@ -157,7 +157,7 @@ def test_a_crash_between_two_tables_is_repaired_by_the_rerun(
         unreadable for unreadable in sink.audit().receipts() if isinstance(unreadable, Unreadable)
     ]
     assert unreadable.key == window(0).key
-    assert sink.tables[0].identity in unreadable.what
+    assert sink.tables[0].identity in unreadable.message
     assert isinstance(attempt(sink, 0, "a2", generation), Done)
     assert sink.look(window(0)).receipt.attempt == "a2"
     assert sink.tables[0].look(window(0)).receipt.attempt == "a1"
@@ -325,8 +325,8 @@ def test_a_table_that_somebody_changed(sink: RoutedBoth) -> None:
     first.commit(msgspec.structs.replace(first_receipt, generation=1), [])
     (unreadable,) = sink.audit().receipts()
     assert isinstance(unreadable, Unreadable)
-    assert "has 6 rows in" in unreadable.what
-    assert "replay" in unreadable.do
+    assert "has 6 rows in" in unreadable.message
+    assert "replay" in unreadable.advice
 
 
 def test_tables_that_cannot_go_together(sink: RoutedBoth) -> None:

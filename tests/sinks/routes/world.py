@@ -26,7 +26,7 @@ from windrow.ingest.sinks.kit.commit.table_store import Unanswered
 from windrow.ingest.sinks.routes.parts import parts_for, staged_for
 from windrow.ingest.sinks.routes.sink import RoutedSink
 from windrow.ingest.sinks.routes.stage import By, Rule
-from windrow.ingest.testing.contracts.commit_hooks import answered
+from windrow.ingest.testing.contracts.commit_hooks import answer_puts
 from windrow.ingest.testing.contracts.with_dead_letters import WithDeadLetters
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
@@ -92,9 +92,9 @@ class WindowFirst(RoutedBoth):
     """A broken twin: the window's receipt, and then the rows of the other tables."""
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        committed = self._other.look(receipt.window)
-        outcome = self._other.commit(
-            receipt, staged_for(parts_for(self._other.identity, staged), staged)
+        committed = self._default_sink.look(receipt.window)
+        outcome = self._default_sink.commit(
+            receipt, staged_for(parts_for(self._default_sink.identity, staged), staged)
         )
         crash_point("commit.between")
         for table in self._tables if isinstance(outcome, Done) else ():
@@ -129,7 +129,7 @@ class RoutesWorld(SinkWorld):
 
     twins = (window_first,)
     points = (*POINTS, "commit.between")
-    between: CrashPoint = "commit.between"
+    race_point: CrashPoint = "commit.between"
     arrived = ("report.before",)
     """Who dies right behind a commit has committed to the first table alone."""
     locks_between = True
@@ -149,5 +149,5 @@ class RoutesWorld(SinkWorld):
         take_turn_before(sink.tables[0], "commit", turn)
 
     def no_answer(self, sink: Any) -> AbstractContextManager[None]:
-        answered(sink.other, (Unanswered("connection reset"), True))
+        answer_puts(sink.other, (Unanswered("connection reset"), True))
         return nullcontext()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tests.full_disk import files_end_at
-from tests.heard import waits_heard
+from tests.heard import hear_waits
 from tests.sinks.sqlite.world import SqliteBoth, pieces
 from windrow.ingest.errors import (
     OwnerError,
@@ -35,9 +35,9 @@ from windrow.ingest.testing.contracts.windows import (
     messages,
     plan,
     receipt,
+    run_together,
     stage,
     staged_receipt,
-    together,
     window,
 )
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
@@ -121,7 +121,7 @@ def test_who_holds_a_file_is_named(
         assert holder.stdout is not None
         assert holder.stdin is not None
         assert holder.stdout.readline() == "up\n"
-        with waits_heard() as heard, pytest.raises(UnreachableError, match="locked"):
+        with hear_waits() as heard, pytest.raises(UnreachableError, match="locked"):
             sink.commit(window_receipt, staged)
         message = heard.get(timeout=30).getMessage()
         assert f"shop.sqlite, which process {holder.pid} (" in message
@@ -179,7 +179,7 @@ def test_two_pipelines_share_a_file(sink: Any) -> None:
 
 def test_those_who_make_a_table_at_once(path: str) -> None:
     """One makes file and table, and none fails."""
-    together([lambda: SqliteBoth(path, ROWS).prepare()] * 8)
+    run_together([lambda: SqliteBoth(path, ROWS).prepare()] * 8)
     assert SqliteBoth(path, ROWS).owner() == OWNER
 
 

@@ -20,14 +20,14 @@ HERE = boundary(hour(1), mark(5), mark(7, partition=1))
         (boundary(hour(1), mark(5), mark(8, partition=1)), "t[1] at 7 and 8"),
         (boundary(hour(1), mark(4), mark(8, partition=1)), "t[0] at 5 and 4; t[1] at 7 and 8"),
         (boundary(hour(1), mark(5)), "t[1] at 7 and 0"),
-        (boundary(hour(1), mark(5), seen={"t": 2}), "t[1] at 7 and nothing"),
+        (boundary(hour(1), mark(5), partition_counts={"t": 2}), "t[1] at 7 and nothing"),
         (
             boundary(
                 hour(1),
                 mark(5),
                 mark(7, partition=1),
                 mark(2, partition=3),
-                seen={"t": 4},
+                partition_counts={"t": 4},
             ),
             "t[3] at 0 and 2",
         ),
@@ -44,7 +44,7 @@ def test_a_difference_is_told_by_topic_partition(
 
 def test_what_one_side_left_out_is_nowhere() -> None:
     """On whichever side."""
-    other_boundary = boundary(hour(1), mark(5), seen={"t": 2})
+    other_boundary = boundary(hour(1), mark(5), partition_counts={"t": 2})
     assert (difference(HERE, other_boundary), difference(other_boundary, HERE)) == (
         "t[1] at 7 and nothing",
         "t[1] at nothing and 7",
@@ -57,7 +57,7 @@ def test_what_one_side_left_out_is_nowhere() -> None:
         boundary(hour(2), mark(5), mark(7, partition=1)),
         boundary(hour(1), mark(5), mark(7, partition=1), cluster="d"),
         boundary(hour(1), mark(5), mark(7, partition=1), t="anew"),
-        boundary(hour(1), mark(5), mark(7, partition=1), seen={"u": 1}),
+        boundary(hour(1), mark(5), mark(7, partition=1), partition_counts={"u": 1}),
     ],
 )
 def test_another_label_or_source_is_told_before_any_offset(other_boundary: Boundary) -> None:
@@ -72,7 +72,7 @@ def test_one_source_may_gain_topics_and_lose_none() -> None:
     """A later boundary has all topics of an earlier one under the same ids; partitions
     are no matter.
     """
-    more = boundary(hour(2), mark(5), mark(0, topic="u"), seen={"t": 9})
+    more = boundary(hour(2), mark(5), mark(0, topic="u"), partition_counts={"t": 9})
     assert same_source(HERE, more)
     assert not same_source(more, HERE)
     assert not same_source(HERE, boundary(hour(2), mark(5), t="anew"))

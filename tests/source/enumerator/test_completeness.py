@@ -303,7 +303,7 @@ def proven(history: Sequence[Boundary], tp: TopicPartition, end: datetime, idle:
     """
     fine = {"settled", "removed"} | ({"end"} if idle == "exempt" else set())
     return any(
-        m.how in fine or (tp.partition == 0 and b.label < hour(12))  # type: ignore[operator]
+        m.origin in fine or (tp.partition == 0 and b.label < hour(12))  # type: ignore[operator]
         for b in history
         if b.label >= end  # type: ignore[operator]
         for m in b.marks

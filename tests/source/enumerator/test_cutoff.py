@@ -15,7 +15,7 @@ from windrow.ingest.source.enumerator.cutoff import (
     confirmed_gone,
     cut_off,
     cut_off_error,
-    described,
+    describe_cutoff,
     refuse_cut_off,
     unless_cut_off,
 )
@@ -91,12 +91,12 @@ def test_the_cluster_is_asked_only_of_suspects_and_only_if_it_matters() -> None:
 def test_described_follows_a_name() -> None:
     """A sentence's end, with the offsets and the label."""
     assert (
-        described(M0, 3, 7)
+        describe_cutoff(M0, 3, 7)
         == "the log ends at offset 3 now, below 5, which it had reached when batch-000000007 was"
         " frozen"
     )
     assert (
-        described(M0, None, 7)
+        describe_cutoff(M0, None, 7)
         == "the log was cut off below offset 5 and has grown again since batch-000000007 was frozen"
     )
 
@@ -137,7 +137,7 @@ class Diverged(Elected):
         self.diverged_answers = list(answers)
         self.compared: list[Sequence[Mark]] = []
 
-    def diverged(self, marks: Sequence[Mark]) -> list[Mark]:
+    def diverged_marks(self, marks: Sequence[Mark]) -> list[Mark]:
         """The next answer."""
         self.compared.append(marks)
         return self.diverged_answers.pop(0)

@@ -13,7 +13,7 @@ from tests.profiles import examples
 from windrow.ingest.errors import DataLossError, IdentityError, SpecError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.source import Earliest, Given, Latest, Pattern, Source, Topics
-from windrow.ingest.model.tiling import between, clamped
+from windrow.ingest.model.tiling import clamp, offset_ranges
 from windrow.ingest.source.enumerator.micro_batch_ends import (
     first_boundary,
     last_boundary,
@@ -45,7 +45,7 @@ def batch_ranges(lower: Boundary, upper: Boundary | None) -> dict[TopicPartition
     assert upper is not None
     return {
         tp: (a.offset, b.offset)
-        for tp, (a, b) in between(lower, clamped(upper, lower, None)).items()
+        for tp, (a, b) in offset_ranges(lower, clamp(upper, lower, None)).items()
         if a.offset < b.offset
     }
 
@@ -85,7 +85,7 @@ def test_batches_tile_while_topics_and_partitions_come(
         assert max_records is None or sum(b - a for a, b in ranges.values()) <= max_records
         for tp, edges_of_batch in ranges.items():
             read.setdefault(tp, []).append(edges_of_batch)
-        lower, label = clamped(cut, lower, None), label + 1
+        lower, label = clamp(cut, lower, None), label + 1
     tps = [
         TopicPartition(t.topic, p)
         for t in broker.topics(broker.names()).values()
@@ -123,7 +123,7 @@ def test_batches_up_to_an_end_are_exactly_what_lies_before_it(
     stop = last_boundary(broker, source, Given(tuple(end.items())), lower)
     source, read = msgspec.structs.replace(source, stop=stop), dict(start)
     for label in range(1, 400):
-        if not stop.left(lower):
+        if not stop.remaining_offsets(lower):
             break
         cut = next_batch(
             broker, source, lower, label, max_records, min(min_records, max_records or min_records)
@@ -137,7 +137,7 @@ def test_batches_up_to_an_end_are_exactly_what_lies_before_it(
         for tp, (a, b) in batch_ranges(lower, cut).items():
             assert a == read[tp]
             read[tp] = b
-        lower = clamped(cut, lower, None)
+        lower = clamp(cut, lower, None)
     assert read == end
     assert next_batch(broker, source, lower, 999, max_records, 1) is None
 
@@ -163,7 +163,7 @@ def test_the_first_boundary_is_where_start_says() -> None:
     """Its marks are positions, in each topic-partition."""
     broker = broker_with(5, 3)
     given_source = Source(Topics(("t",)), Given(((T0, 4),), "latest"))
-    assert [(m.offset, m.how) for m in first_boundary(broker, given_source, 0).marks] == [
+    assert [(m.offset, m.origin) for m in first_boundary(broker, given_source, 0).marks] == [
         (4, "position"),
         (3, "position"),
     ]
@@ -194,7 +194,7 @@ def test_a_batch_ends_at_the_stable_end() -> None:
     assert full_batch is not None
     assert bounded_batch is not None
     assert [
-        (m.offset, m.how, m.leader_epoch) for m in (full_batch.marks[0], bounded_batch.marks[0])
+        (m.offset, m.origin, m.leader_epoch) for m in (full_batch.marks[0], bounded_batch.marks[0])
     ] == [
         (6, "batch", 1),
         (4, "batch", 1),
@@ -277,7 +277,7 @@ def test_where_a_new_topic_begins_is_frozen_at_once() -> None:
     at_end = Source(ALL.selection, Latest(), joining="window")
     begun = next_batch(broker, at_end, lower, 1, None, 1)
     assert begun is not None
-    assert [(m.topic, m.offset, m.how) for m in begun.start_marks] == [("tt", 0, "position")]
+    assert [(m.topic, m.offset, m.origin) for m in begun.start_marks] == [("tt", 0, "position")]
     assert next_batch(broker, source, lower, 1, None, 1) is None
 
 
@@ -318,4 +318,4 @@ def test_a_mistaken_start_is_told_with_what_to_do() -> None:
             0,
         )
     assert (caught.value.stage, caught.value.topic, caught.value.partition) == ("plan", "u", 3)
-    assert caught.value.do == "Remove it from source.start, or read it."
+    assert caught.value.advice == "Remove it from source.start, or read it."

@@ -75,7 +75,10 @@ def test_the_ends_of_the_log(broker: MemoryBroker) -> None:
 def test_the_end_goes_by_the_isolation_level(broker: MemoryBroker) -> None:
     """An open transaction holds back the end only of those who read what is committed."""
     broker.produce(A, b"", transaction=broker.transaction())
-    assert (offsets(broker, Latest()), offsets(broker.at("read_uncommitted"), Latest())) == (
+    assert (
+        offsets(broker, Latest()),
+        offsets(broker.with_isolation("read_uncommitted"), Latest()),
+    ) == (
         [10, 0],
         [11, 0],
     )
@@ -156,13 +159,13 @@ def test_a_position_behind_an_open_transaction_is_too_early(
     broker.commit_group("g", {A: 11})
     with pytest.raises(OpenTransactionError, match=r"open since offset 10"):
         resolve_positions(broker, start, [A, B])
-    assert offsets(broker.at("read_uncommitted"), start) == [11, 0]
+    assert offsets(broker.with_isolation("read_uncommitted"), start) == [11, 0]
 
 
 def test_a_position_that_is_not_decided_begins_at_the_stable_end(broker: MemoryBroker) -> None:
     """Kafka's own answer may lie behind an open transaction: nothing before it may be left out."""
     broker.produce(A, b"", timestamp=NOON, transaction=broker.transaction())
-    late = broker.at("read_committed")
+    late = broker.with_isolation("read_committed")
     late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(11, 7))  # type: ignore[method-assign]
     assert resolve_positions(late, AtTime(NOON), [A])[A].offset == 10
     late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(10, 7))  # type: ignore[method-assign]
@@ -190,7 +193,7 @@ def test_offsets_of_a_group_for_what_is_not_listed(broker: MemoryBroker) -> None
         SpecError, match=r"Group g has committed nothing \(plan, t\[1\]\)"
     ) as caught:
         resolve_positions(broker, Given(((A, 5),), GroupOffsets("g")), [A, B])
-    assert caught.value.do == no_answer("reset")
+    assert caught.value.advice == no_answer("reset")
     latest = Source(Topics(("t",)), Given(((A, 5),), GroupOffsets("g", "latest")))
     assert joining_start(latest, Latest()) == Given(((A, 5),), GroupOffsets("g", "earliest"))
 
@@ -236,7 +239,7 @@ def test_a_refused_start_is_told_with_its_place(
     with pytest.raises(WindrowError) as caught:
         resolve_positions(broker, start, [A, B])
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == expected_place
-    assert (caught.value.stage, caught.value.do) == ("plan", advice)
+    assert (caught.value.stage, caught.value.advice) == ("plan", advice)
 
 
 def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroker) -> None:
@@ -255,7 +258,7 @@ def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroke
         0,
         10,
     )
-    assert caught.value.do == "Run it again when the transaction has ended."
+    assert caught.value.advice == "Run it again when the transaction has ended."
 
 
 def test_only_a_label_says_where_it_cuts(broker: MemoryBroker) -> None:

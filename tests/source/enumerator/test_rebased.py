@@ -73,7 +73,10 @@ def test_a_topic_made_anew_begins_where_it_is_told(broker: MemoryBroker, newest:
     """A start is for what is new alone, and for the partitions that are read."""
     recreate(broker, 3)
     begun = {m.tp: m for m in rebase_at(broker, SOURCE, newest, Latest()).boundary.marks}
-    assert [(begun[tp].offset, begun[tp].how) for tp in ANEW] == [(0, "position"), (3, "position")]
+    assert [(begun[tp].offset, begun[tp].origin) for tp in ANEW] == [
+        (0, "position"),
+        (3, "position"),
+    ]
     assert begun[TopicPartition("kept", 0)] == Mark("kept", 0, 7, "batch")
     one_partition = Source(Partitions((ANEW[1],)))
     assert ANEW[0] not in rebase_at(broker, one_partition, newest, Latest()).boundary.by_tp()
@@ -91,7 +94,7 @@ def test_another_cluster_must_be_told_where_to_begin(newest: Boundary) -> None:
         rebase_at(other_cluster, SOURCE, newest, None)
     rebase = rebase_at(other_cluster, SOURCE, newest, Latest())
     assert (rebase.boundary.cluster_id, rebase.boundary.label) == ("other", 4)
-    assert [(m.topic, m.offset, m.how) for m in rebase.boundary.marks] == [
+    assert [(m.topic, m.offset, m.origin) for m in rebase.boundary.marks] == [
         ("anew", 0, "position"),
         ("kept", 1, "position"),
     ]
@@ -155,4 +158,4 @@ def test_why_there_is_no_rebase_is_told_with_what_to_do(
         with pytest.raises(SpecError) as caught:
             rebase_at(cluster, SOURCE, newest, None)
         assert caught.value.stage == "plan"
-        assert caught.value.do.startswith(advice)
+        assert caught.value.advice.startswith(advice)

@@ -75,7 +75,7 @@ def test_a_label_cuts_where_the_definition_says(
         assert offsets(boundary) == [
             end if cut is None else cut for cut, end in zip(expected, ends, strict=True)
         ]
-        assert [m.how for m in boundary.marks] == [
+        assert [m.origin for m in boundary.marks] == [
             "end" if cut is None else "settled" for cut in expected
         ]
 
@@ -192,7 +192,7 @@ def test_an_open_transaction_ends_the_look() -> None:
     broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
     broker.produce(TP, b"", timestamp=START + HOUR)
     (mark,) = resolve_alone(broker, LABELS[1]).marks
-    assert (mark.offset, mark.how) == (2, "open")
+    assert (mark.offset, mark.origin) == (2, "open")
 
 
 def test_an_open_transaction_is_an_error_while_it_is_waited_for() -> None:
@@ -214,18 +214,18 @@ def test_an_open_transaction_is_an_error_while_it_is_waited_for() -> None:
     ):
         waiting(LABELS[2])
     transaction.commit()
-    assert [(m.offset, m.how) for m in waiting(LABELS[2]).marks] == [(4, "end")]
+    assert [(m.offset, m.origin) for m in waiting(LABELS[2]).marks] == [(4, "end")]
 
 
 def test_without_isolation_an_open_transaction_holds_nothing_back() -> None:
     """Under read_uncommitted the stable end is the high watermark, and its messages are visible."""
     broker, _ = broker_with([(START, "plain")])
     broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
-    view = broker.at("read_uncommitted")
+    view = broker.with_isolation("read_uncommitted")
     (boundary,) = resolve(
         view, SOURCE, LABELS[1], "hourly", FIRST, None, None, lambda _: None, wait_for_open=True
     )
-    assert [(m.offset, m.how) for m in boundary.marks] == [(2, "end")]
+    assert [(m.offset, m.origin) for m in boundary.marks] == [(2, "end")]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_log_start_proves_nothing(deleted_below: int, cut: int, origin: str) -
     broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in range(300)])
     broker.delete_records(TP, deleted_below)
     (mark,) = resolve_alone(broker, LABELS[2]).marks
-    assert (mark.offset, mark.how) == (cut, origin)
+    assert (mark.offset, mark.origin) == (cut, origin)
 
 
 def test_a_proven_lower_neighbour_proves_a_cut_at_the_log_start() -> None:
@@ -260,7 +260,7 @@ def test_a_proven_lower_neighbour_proves_a_cut_at_the_log_start() -> None:
     broker.delete_records(TP, 100)
     for neighbour, origin in ((lower, "settled"), (None, "log_start")):
         (mark,) = resolve_alone(broker, LABELS[2], neighbour).marks
-        assert (mark.offset, mark.how) == (100, origin)
+        assert (mark.offset, mark.origin) == (100, origin)
 
 
 def test_a_log_that_lost_one_message_proves_nothing() -> None:
@@ -268,7 +268,7 @@ def test_a_log_that_lost_one_message_proves_nothing() -> None:
     broker, _ = broker_with([(START + HOUR, "plain")] * 30)
     broker.delete_records(TP, 1)
     (mark,) = resolve_alone(broker, LABELS[1]).marks
-    assert (mark.offset, mark.how) == (1, "log_start")
+    assert (mark.offset, mark.origin) == (1, "log_start")
 
 
 def test_each_label_of_a_far_look_is_doubted_for_itself() -> None:
@@ -278,7 +278,7 @@ def test_each_label_of_a_far_look_is_doubted_for_itself() -> None:
     )
     broker.delete_records(TP, 250)
     marks = [b.marks[0] for b in resolved(broker, LABELS[5])]
-    assert [(m.offset, m.how) for m in marks] == [(250, "log_start")] * 3 + [
+    assert [(m.offset, m.origin) for m in marks] == [(250, "log_start")] * 3 + [
         (h * 100, "settled") for h in (3, 4, 5)
     ]
 
@@ -304,7 +304,7 @@ def test_below_an_upper_neighbour_at_1_there_may_be_a_loss() -> None:
     broker, _ = broker_with([(START + 2 * HOUR, "plain")] * 30)
     broker.delete_records(TP, 1)
     (mark,) = resolve_alone(broker, LABELS[2], None, upper_at(broker, 1)).marks
-    assert (mark.offset, mark.how) == (1, "log_start")
+    assert (mark.offset, mark.origin) == (1, "log_start")
 
 
 def test_below_an_upper_neighbour_at_0_nothing_can_be_lost() -> None:
@@ -313,7 +313,7 @@ def test_below_an_upper_neighbour_at_0_nothing_can_be_lost() -> None:
     upper = upper_at(broker, 0)
     broker.delete_records(TP, 10)
     (mark,) = resolve_alone(broker, LABELS[2], None, upper).marks
-    assert (mark.offset, mark.how) == (0, "clamped")
+    assert (mark.offset, mark.origin) == (0, "clamped")
 
 
 def test_what_is_clamped_has_the_upper_neighbours_witness() -> None:
@@ -323,7 +323,7 @@ def test_what_is_clamped_has_the_upper_neighbours_witness() -> None:
     broker.elect(TP)
     write(broker, TP, [(START + 4 * HOUR, "plain")])
     (mark,) = resolve_alone(broker, LABELS[2], None, upper).marks
-    assert (mark.offset, mark.how, mark.leader_epoch) == (2, "clamped", 0)
+    assert (mark.offset, mark.origin, mark.leader_epoch) == (2, "clamped", 0)
 
 
 def test_what_the_upper_boundary_does_not_know_is_not_read() -> None:
@@ -357,7 +357,7 @@ def test_where_a_new_topic_begins_is_never_behind_its_cut(
     both = Source(Topics((TOPIC, "new")), Given(((new, start),)))
     upper = resolve_alone(broker, LABELS[7], None, None, Source(both.selection))
     (start_mark,) = resolve_alone(broker, LABELS[6], lower, upper, both).start_marks
-    assert (start_mark.tp, start_mark.offset, start_mark.how) == (new, *begin)
+    assert (start_mark.tp, start_mark.offset, start_mark.origin) == (new, *begin)
 
 
 def test_an_idle_partition_is_not_suspected() -> None:
@@ -562,11 +562,11 @@ def test_what_is_clamped_at_an_open_end_is_not_waited_for() -> None:
     broker, _ = broker_with([(START, "plain")] * 2)
     broker.produce(TP, b"", timestamp=START, transaction=broker.transaction())
     upper = resolve_alone(broker, LABELS[3])
-    assert [(m.offset, m.how) for m in upper.marks] == [(2, "open")]
+    assert [(m.offset, m.origin) for m in upper.marks] == [(2, "open")]
     boundaries = resolve(
         broker, SOURCE, LABELS[2], "hourly", FIRST, None, upper, lambda _: None, wait_for_open=True
     )
-    assert [(m.offset, m.how) for m in boundaries[-1].marks] == [(2, "clamped")]
+    assert [(m.offset, m.origin) for m in boundaries[-1].marks] == [(2, "clamped")]
 
 
 def test_an_upper_neighbour_of_another_topic_is_refused() -> None:

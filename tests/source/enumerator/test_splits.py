@@ -97,11 +97,13 @@ def test_a_plan_is_refused_on_another_cluster() -> None:
     with pytest.raises(IdentityError) as refused:
         refuse_other_identity(plan, "other", {"t": "id"})
     assert (
-        refused.value.what
+        refused.value.message
         == f"Window {WINDOW.key} was planned on cluster c, and this is cluster other"
     )
     assert (refused.value.stage, refused.value.topic) == ("plan", None)
-    assert refused.value.do.startswith("Point bootstrap_servers at the cluster that was planned on")
+    assert refused.value.advice.startswith(
+        "Point bootstrap_servers at the cluster that was planned on"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,11 +116,11 @@ def test_a_plan_is_refused_on_another_topic(topics: dict[str, str], now: str) ->
     with pytest.raises(IdentityError) as refused:
         refuse_other_identity(plan, "c", topics)
     assert (
-        refused.value.what
+        refused.value.message
         == f"Window {WINDOW.key} was planned on topic id id, and the topic now {now}"
     )
     assert (refused.value.stage, refused.value.topic) == ("plan", "t")
-    assert "windrow rebase SPEC" in refused.value.do
+    assert "windrow rebase SPEC" in refused.value.advice
 
 
 def test_a_topic_that_the_window_does_not_read_may_be_another_one() -> None:

@@ -46,7 +46,7 @@ from windrow.ingest.model.source import (
     Source,
     Topics,
 )
-from windrow.ingest.model.tiling import between, clamped
+from windrow.ingest.model.tiling import clamp, offset_ranges
 from windrow.ingest.testing.broker import MemoryBroker
 
 HOURS = range(len(LABELS) - 1)
@@ -80,7 +80,7 @@ def assert_tiled(plans: list[Plan]) -> None:
     assert not read or max(read.values()) == 1
     for earlier, later in pairwise(plans):
         assert earlier.stop == later.start
-        ends, goes_on = earlier.stop.by_tp(), between(later.start, later.stop)
+        ends, goes_on = earlier.stop.by_tp(), offset_ranges(later.start, later.stop)
         assert all(
             mark.offset == (goes_on[tp][0].offset if tp in goes_on else 0)
             for tp, mark in ends.items()
@@ -236,7 +236,7 @@ def test_a_topic_that_comes_back_goes_on_where_it_stopped(folder: Path) -> None:
         (7, 700, 800),
     ]
     (mark,) = (m for m in freeze(broker, ledger, LABELS[4]).marks if m.tp == N0)
-    assert (mark.offset, mark.how) == (300, "removed")
+    assert (mark.offset, mark.origin) == (300, "removed")
 
 
 def test_a_dropped_topic_is_carried_on(folder: Path) -> None:
@@ -250,7 +250,9 @@ def test_a_dropped_topic_is_carried_on(folder: Path) -> None:
     broker.delete_topic(NEW)
     planned = plan(broker, ledger, 1, both)
     assert [s.topic for s in planned.splits] == [TOPIC]
-    assert [(m.offset, m.how) for m in planned.stop.marks if m.topic == NEW] == [(100, "removed")]
+    assert [(m.offset, m.origin) for m in planned.stop.marks if m.topic == NEW] == [
+        (100, "removed")
+    ]
 
 
 def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
@@ -270,9 +272,9 @@ def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
     source = Source(Topics((TOPIC, NEW)))
     third, fourth = (resolve_alone(broker, LABELS[h], lower, None, source) for h in (3, 4))
     assert [b.offset for b in (*third.start_marks, *fourth.start_marks)] == [0, 0]
-    moved = clamped(third, lower, None)
+    moved = clamp(third, lower, None)
     assert [b.offset for b in moved.start_marks] == [0]
-    assert clamped(fourth, moved, None).start_marks == ()
+    assert clamp(fourth, moved, None).start_marks == ()
     assert isinstance(moved, Boundary)
 
 
@@ -291,8 +293,8 @@ def test_a_new_topic_with_an_expired_beginning_is_doubted(folder: Path) -> None:
         (begin,) = resolve_alone(
             broker, LABELS[6], lower, None, Source(Topics((TOPIC, NEW)), start)
         ).start_marks
-        assert (begin.offset, begin.how) == (550, origin)
+        assert (begin.offset, begin.origin) == (550, origin)
     (begin,) = resolve_alone(
         broker, LABELS[7], freeze(broker, ledger, LABELS[6]), None, BOTH
     ).start_marks
-    assert (begin.offset, begin.how) == (550, "position")
+    assert (begin.offset, begin.origin) == (550, "position")

@@ -137,7 +137,7 @@ def test_of_a_removed_topic_some_partitions_are_told(
     with pytest.raises(DataLossError) as caught:
         discover_quietly(broker, Topics(("c",)), lower)
     unread = [f"{p} from offset 7 on" for p in range(min(partitions, 10))] + ["..."] * rest
-    assert caught.value.what.endswith(
+    assert caught.value.message.endswith(
         f"What it held after boundary {label_text(3)} is unread: of partition {', '.join(unread)}"
     )
     assert (caught.value.stage, caught.value.topic) == ("plan", "c")
@@ -218,13 +218,13 @@ def test_a_misspelt_topic_gets_near_names(broker: MemoryBroker) -> None:
     broker.create_topic("bank.payments", 1)
     with pytest.raises(SpecError, match=r"no topic bank\.paymets") as caught:
         discover_quietly(broker, Topics(("bank.paymets",)))
-    assert "Is bank.payments meant? " in caught.value.do
-    assert "auto.create.topics.enable" in caught.value.do
+    assert "Is bank.payments meant? " in caught.value.advice
+    assert "auto.create.topics.enable" in caught.value.advice
     assert "bank.paymets" not in broker.names()
     with pytest.raises(SpecError) as caught:
         discover_quietly(broker, Topics(("entirely-other",)))
-    assert caught.value.do.startswith("Fix the topic's name or the cluster's address (")
-    assert "TOPIC and --bootstrap" in caught.value.do
+    assert caught.value.advice.startswith("Fix the topic's name or the cluster's address (")
+    assert "TOPIC and --bootstrap" in caught.value.advice
 
 
 def test_at_most_two_near_names_are_told_for_each(broker: MemoryBroker) -> None:

@@ -35,7 +35,7 @@ from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import Pattern, Source
-from windrow.ingest.model.tiling import between
+from windrow.ingest.model.tiling import offset_ranges
 from windrow.ingest.source.data_loss import refuse_lost
 from windrow.ingest.testing.broker import MemoryBroker
 
@@ -66,7 +66,8 @@ def assert_tiled(plans: Sequence[Plan]) -> None:
     for earlier, later in pairwise(plans):
         assert earlier.stop == later.start
         assert all(
-            low.offset <= high.offset for low, high in between(later.start, later.stop).values()
+            low.offset <= high.offset
+            for low, high in offset_ranges(later.start, later.stop).values()
         )
         assert all(later.stop.cut(m.tp) is not None for m in later.start.marks)
 

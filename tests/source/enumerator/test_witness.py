@@ -24,7 +24,7 @@ from windrow.ingest.model.source import (
     Source,
     Topics,
 )
-from windrow.ingest.model.tiling import clamped
+from windrow.ingest.model.tiling import clamp
 from windrow.ingest.source.enumerator.micro_batch_ends import first_boundary, next_batch
 from windrow.ingest.source.enumerator.positions import positions
 from windrow.ingest.testing.broker import MemoryBroker
@@ -71,7 +71,7 @@ def batch(
     cut = next_batch(
         broker, Source(NAMES, Earliest(), on_loss=on_loss), lower, label, max_records, 1
     )
-    return None if cut is None else clamped(cut, lower, None)
+    return None if cut is None else clamp(cut, lower, None)
 
 
 def test_where_a_batch_takes_nothing_the_older_witness_stays(broker: MemoryBroker) -> None:
@@ -91,7 +91,7 @@ def test_where_a_batch_takes_nothing_the_older_witness_stays(broker: MemoryBroke
     assert second is not None
     assert [
         (m.offset, m.leader_epoch)
-        for m in (second.by_tp()[T0], clamped(second, first, None).by_tp()[T0])
+        for m in (second.by_tp()[T0], clamp(second, first, None).by_tp()[T0])
     ] == [(20, 1)] * 2
 
 
@@ -111,7 +111,7 @@ def test_an_open_transaction_cuts_nothing_off(broker: MemoryBroker) -> None:
     """
     broker.produce(T0, b"", transaction=broker.transaction())
     fill(broker, 3)
-    lower = first_boundary(broker.at("read_uncommitted"), Source(NAMES, Latest()), 0)
+    lower = first_boundary(broker.with_isolation("read_uncommitted"), Source(NAMES, Latest()), 0)
     assert (lower.marks[0].offset, broker.stable_ends([T0])[T0].offset) == (24, 20)
     assert batch(broker, lower, 1) is None
 
@@ -125,10 +125,10 @@ def test_an_end_below_the_lower_neighbour_is_no_empty_window(broker: MemoryBroke
     broker.truncate(T0, 15)
     with pytest.raises(CutOffError, match="ends at offset 15 now, below 20"):
         resolve_alone(broker, LABELS[2], lower)
-    skipping = clamped(
+    skipping = clamp(
         resolve_alone(broker, LABELS[2], lower, source=Source(NAMES, on_loss="skip")), lower, None
     )
-    assert (skipping.marks[0].offset, skipping.marks[0].how, skipping.marks[0].leader_epoch) == (
+    assert (skipping.marks[0].offset, skipping.marks[0].origin, skipping.marks[0].leader_epoch) == (
         20,
         "clamped",
         1,
@@ -165,7 +165,7 @@ def test_marks_at_one_offset_share_the_older_witness(
     expected: tuple[int, int],
 ) -> None:
     """And a mark that is moved to its neighbour takes over that one's."""
-    moved = clamped(
+    moved = clamp(
         boundary(2, *mark),
         None if lower is None else boundary(1, *lower),
         None if upper is None else boundary(3, *upper),
@@ -204,7 +204,7 @@ def test_no_witness_tells_of_a_loss_where_nothing_was_lost(steps: list[tuple[str
                 lower = hours[-1] if hours else None
                 source = Source(NAMES, AtLabel())
                 hours.append(
-                    clamped(
+                    clamp(
                         resolve_alone(broker, FIRST + timedelta(hours=clock), lower, None, source),
                         lower,
                         None,

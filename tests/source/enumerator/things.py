@@ -28,15 +28,15 @@ def mark(
 def boundary(
     label: Label,
     *marks: Mark,
-    seen: dict[str, int] | None = None,
+    partition_counts: dict[str, int] | None = None,
     start_marks: tuple[Mark, ...] = (),
     **ids: str,
 ) -> Boundary:
-    """A boundary that has seen the partitions of its marks and no others, unless `seen`
+    """A boundary that has seen the partitions of its marks and no others, unless `partition_counts`
     says how many; topic x has the id `id-x`.
     """
     counts = {m.topic: 1 + max(n.partition for n in marks if n.topic == m.topic) for m in marks} | (
-        seen or {}
+        partition_counts or {}
     )
     topics = [
         TopicSeen(topic, ids.get(topic, f"id-{topic}"), count) for topic, count in counts.items()

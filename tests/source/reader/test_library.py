@@ -28,8 +28,8 @@ def refusal_text() -> str:
     """Why no client can be made."""
     with pytest.raises(SpecError) as caught:
         connect({}, Start("t", 0, 10, None), lambda _: None)
-    assert "Install confluent-kafka's own wheel" in caught.value.do
-    return caught.value.what
+    assert "Install confluent-kafka's own wheel" in caught.value.advice
+    return caught.value.message
 
 
 def test_the_version_of_the_tests_is_a_tried_one() -> None:

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 from msgspec.structs import replace
 
 from tests.contracts.logs import Headers, Logs, Sent
-from tests.contracts.reader_contract import plan_of, seen, some
+from tests.contracts.reader_contract import make_messages, messages_in, plan_of
 from tests.contracts.reading import batches_of, gathered
 from tests.kafka import produce
 from tests.source.reader.clients import WAYS
@@ -139,7 +139,7 @@ def test_both_ways_give_the_same(
                 read(client_name, tp, start, stop, **bounds)
                 for client_name in ("librdkafka", "confluent")
             )
-            assert seen(our_batches) == logs.seen(tp, start, stop)
+            assert messages_in(our_batches) == logs.visible_messages(tp, start, stop)
             # how far beyond is the client's own
             assert replace(our_summary, next_offset=stop) == replace(
                 their_summary, next_offset=stop
@@ -155,11 +155,14 @@ def test_a_message_of_16_megabytes(logs: Logs, read: Read, dice: random.Random) 
     tp = logs.partition()
     large = dice.randbytes(16 * MIB)
     logs.send(
-        tp, *some(3), Sent(large, large[:100_000], headers=(("h", large[:90_000]),)), *some(3)
+        tp,
+        *make_messages(3),
+        Sent(large, large[:100_000], headers=(("h", large[:90_000]),)),
+        *make_messages(3),
     )
     batches, _ = read("librdkafka", tp, 0, 7)
     assert [b.num_rows for b in batches] == [3, 1, 3]
-    assert seen(batches) == logs.seen(tp, 0, 7)
+    assert messages_in(batches) == logs.visible_messages(tp, 0, 7)
 
 
 class Produced(ctypes.Structure):
@@ -325,7 +328,7 @@ def make_fetcher(
 def fetcher(kafka: str, logs: Logs) -> Iterator[LibrdkafkaFetcher]:
     """On three messages."""
     tp = logs.partition()
-    logs.send(tp, *some(3))
+    logs.send(tp, *make_messages(3))
     with closing(
         make_fetcher(consumer_properties(kafka, {}), Start(tp.topic, 0, 0, None))
     ) as fetcher:

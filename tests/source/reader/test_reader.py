@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.contracts.logs import Logs, Sent
-from tests.contracts.reader_contract import ReaderContract, plan_of, seen, some
+from tests.contracts.reader_contract import ReaderContract, make_messages, messages_in, plan_of
 from tests.contracts.reading import batches_of, gathered
 from tests.source.reader.clients import WAYS
 from windrow.ingest.client_cache import keeping
@@ -92,8 +92,10 @@ class Keeps(OnKafka):
         tps = [TopicPartition(topic, p) for p in range(2)]
         for tp in tps:
             for _ in range(4):
-                logs.send(tp, *some(dice.randrange(1, 9)))
-                logs.transaction(tp, *some(dice.randrange(1, 5)), commit=dice.random() < 0.5)
+                logs.send(tp, *make_messages(dice.randrange(1, 9)))
+                logs.transaction(
+                    tp, *make_messages(dice.randrange(1, 5)), commit=dice.random() < 0.5
+                )
         cuts = {tp: sorted(dice.sample(range(logs.end(tp) + 1), 6)) for tp in tps}
         splits = [Split(topic, tp.partition, a, b) for tp in tps for a, b in pairwise(cuts[tp])]
         starts = list[Start]()
@@ -107,7 +109,7 @@ class Keeps(OnKafka):
                 consumer_properties(self.bootstrap, {}), plan_of(broker, split.tp), fetching=counted
             )
             batches, summary = gathered(reader, split)
-            assert seen(batches) == logs.seen(split.tp, split.start, split.stop)
+            assert messages_in(batches) == logs.visible_messages(split.tp, split.start, split.stop)
             assert summary.next_offset >= split.stop
         assert len(starts) <= 2, "one client for messages, one for those that were aborted"
 
@@ -126,7 +128,7 @@ def test_a_truncated_end_is_known_without_a_stall(
 ) -> None:
     """An end of the log below the stop is asked about at once, not after the stall limit."""
     tp = logs.partition()
-    logs.send(tp, *some(3))
+    logs.send(tp, *make_messages(3))
     reader = KafkaReader(
         consumer_properties(kafka, {}), plan_of(broker, tp, "skip"), stall_seconds=3_600
     )
@@ -141,7 +143,7 @@ def test_aborted_runs_between_messages_are_counted(
     """Each gap between messages is looked into by itself: what lies around it is not counted."""
     tp = logs.partition()
     for _ in range(4):
-        logs.transaction(tp, *some(2), commit=False)
+        logs.transaction(tp, *make_messages(2), commit=False)
         logs.send(tp, Sent())
     reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp))
     assert gathered(reader, Split(tp.topic, 0, 0, logs.end(tp)))[1].aborted == 8
@@ -154,8 +156,8 @@ def test_what_retention_takes_behind_the_read_costs_nothing(
     be counted any more.
     """
     tp = logs.partition()
-    logs.transaction(tp, *some(2), commit=False)
-    logs.send(tp, *some(2))
+    logs.transaction(tp, *make_messages(2), commit=False)
+    logs.send(tp, *make_messages(2))
 
     def fetching(properties: Mapping[str, Any], start: Start, on_error: OnError) -> Fetcher:
         if properties["isolation.level"] == "read_uncommitted":
@@ -166,7 +168,10 @@ def test_what_retention_takes_behind_the_read_costs_nothing(
         consumer_properties(kafka, {}), plan_of(broker, tp), stall_seconds=5, fetching=fetching
     )
     batches, summary = gathered(reader, Split(tp.topic, 0, 0, logs.end(tp)))
-    assert (seen(batches), summary.aborted) == (logs.seen(tp, 0, logs.end(tp)), 0)
+    assert (messages_in(batches), summary.aborted) == (
+        logs.visible_messages(tp, 0, logs.end(tp)),
+        0,
+    )
 
 
 def test_a_broker_that_is_not_there(broker: KafkaBroker, logs: Logs) -> None:

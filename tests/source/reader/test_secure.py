@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, Sent
-from tests.contracts.reader_contract import plan_of, seen
+from tests.contracts.reader_contract import messages_in, plan_of
 from tests.contracts.reading import batches_of
 from tests.kafka.listener import TLS
 from tests.kafka.secure import SecureBroker, certificate, client
@@ -54,7 +54,9 @@ def test_messages_through_tls_and_a_login(client_name: str, server: SecureBroker
         plan_of(broker, tp),
         fetching=WAYS[client_name],
     )
-    assert seen(batches_of(reader, Split(tp.topic, 0, 0, 500))) == logs.seen(tp, 0, 500)
+    assert messages_in(batches_of(reader, Split(tp.topic, 0, 0, 500))) == logs.visible_messages(
+        tp, 0, 500
+    )
 
 
 @pytest.mark.parametrize("form", ["files", "texts", "PKCS#12"])
@@ -65,7 +67,9 @@ def test_messages_by_a_certificate(client_name: str, form: str, server: SecureBr
     user = certificate(form)
     plan = plan_of(KafkaBroker(server.mutual, user), tp)
     reader = KafkaReader(consumer_properties(server.mutual, user), plan, fetching=WAYS[client_name])
-    assert seen(batches_of(reader, Split(tp.topic, 0, 0, 500))) == logs.seen(tp, 0, 500)
+    assert messages_in(batches_of(reader, Split(tp.topic, 0, 0, 500))) == logs.visible_messages(
+        tp, 0, 500
+    )
 
 
 @pytest.mark.parametrize("client_name", WAYS)

@@ -22,7 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.kit.columns.text_concat import TEXT, concat_texts, instants, value_buffers
+from windrow.ingest.sinks.kit.columns.text_concat import (
+    TEXT,
+    concat_texts,
+    format_instants,
+    value_buffers,
+)
 
 _ESCAPED = r'["\\\x00-\x1f]'
 _BLANK, _QUOTE, _BACKSLASH = b' "\\'
@@ -216,7 +221,7 @@ def _instant(column: pa.Array) -> pa.Array:
     moments = pc.fill_null(
         column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0
     ).to_numpy()
-    texts = instants(moments, '"', '"' if column.type.tz is None else 'Z"')
+    texts = format_instants(moments, '"', '"' if column.type.tz is None else 'Z"')
     if not column.null_count:
         return texts
     return pc.if_else(column.is_valid(), texts, pa.scalar(None, TEXT))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windrow.ingest.errors import RefusedError, counted
+from windrow.ingest.errors import RefusedError, format_count
 from windrow.ingest.model.receipt import Changed, Merged, Receipt, Tombstones
 from windrow.ingest.schema.checksum import checksum_text
 from windrow.ingest.schema.primary_key import PrimaryKey
@@ -32,17 +32,17 @@ class MergeColumns(msgspec.Struct, frozen=True):
 class MergeCounts(msgspec.Struct):
     """Counts the rows that one commit adds and removes, and sums up their hashes.
 
-    `kept`, `unknown`: as in `Merged`.
+    `kept_count`, `unknown`: as in `Merged`.
     """
 
     rows_added: int = 0
     rows_removed: int = 0
     added: int = 0
     removed: int = 0
-    kept: int = 0
+    kept_count: int = 0
     unknown: int = 0
 
-    def after(
+    def to_merged(
         self,
         older: Receipt | None,
         tombstones: Tombstones | None = None,
@@ -61,8 +61,8 @@ class MergeCounts(msgspec.Struct):
         in_table = (
             None if tombstones_changed is None else Changed(*tombstones_changed.onto(earlier))
         )
-        rows_kept, unknown = done.kept + self.kept, done.unknown + self.unknown
-        return Merged(*self.onto(done), tombstones, in_table, rows_kept, unknown)
+        kept_count, unknown = done.kept_count + self.kept_count, done.unknown + self.unknown
+        return Merged(*self.onto(done), tombstones, in_table, kept_count, unknown)
 
     def onto(self, done: Changed) -> tuple[int, int, str, str]:
         """Adds up with earlier changes, in the order of the fields of `Changed`."""
@@ -89,7 +89,7 @@ def refuse_unmergeable(window: str, missing_keys: int, lost_values: int) -> None
     if missing_keys:
         raise RefusedError(
             f"window {window} can't be replaced: it brought the last change of"
-            f" {counted(missing_keys, 'key')} that the"
+            f" {format_count(missing_keys, 'key')} that the"
             " new attempt lacks, and the rows that they had before aren't in the table",
             "commit",
             "Nothing was committed. See that the new attempt has all messages that count; or begin"
@@ -97,7 +97,7 @@ def refuse_unmergeable(window: str, missing_keys: int, lost_values: int) -> None
         )
     if lost_values:
         raise RefusedError(
-            f"window {window} can't be merged any more: changes of {counted(lost_values, 'key')},"
+            f"window {window} can't be merged any more: changes of {format_count(lost_values, 'key')},"
             f" in it or in a later"
             " window, left values as they were (decode.unavailable: keep). Which values these are"
             " isn't in the table",

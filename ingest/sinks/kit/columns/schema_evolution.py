@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SchemaChangedError
 from windrow.ingest.sinks.kind import Evolve
-from windrow.ingest.sinks.kit.columns.table_columns import described, inner_difference
+from windrow.ingest.sinks.kit.columns.table_columns import describe_field, inner_difference
 
 Shape = Callable[[pa.Field], str]
 """Gives a column's type as the table's format calls it, with its nullability."""
@@ -25,13 +25,13 @@ _ALLOWED: Mapping[Evolve, str] = {
 class Evolution:
     """The change of a table's columns by which it takes rows with other ones.
 
-    `table`: its columns before. `wanted`: those of the rows. `columns`: the table's columns
+    `table`: its columns before. `incoming`: those of the rows. `columns`: the table's columns
     afterwards, the added ones last. `changes`: the changes in words. `problems`: the reasons why
     the table can't take such rows, column by column.
     """
 
     table: pa.Schema
-    wanted: pa.Schema
+    incoming: pa.Schema
     columns: pa.Schema
     changes: tuple[str, ...]
     problems: tuple[str, ...]
@@ -56,27 +56,27 @@ class Evolution:
     @property
     def widens_rows(self) -> bool:
         """True if the table has a column in a wider type than the rows."""
-        return any(self.columns.field(f.name).type != f.type for f in self.wanted)
+        return any(self.columns.field(f.name).type != f.type for f in self.incoming)
 
     @property
     def differences(self) -> list[str]:
         """The reasons why the table can't get exactly the wanted columns, column by column."""
         missing = [
-            _missing_problem(f, self.shape) for f in self.table if f.name not in self.wanted.names
+            _missing_problem(f, self.shape) for f in self.table if f.name not in self.incoming.names
         ]
         narrower = [
-            _type_problem(f, self.wanted.field(f.name), self.shape)
+            _type_problem(f, self.incoming.field(f.name), self.shape)
             for f in self.table
-            if f.name in self.wanted.names
-            and self.shape(self.columns.field(f.name)) != self.shape(self.wanted.field(f.name))
+            if f.name in self.incoming.names
+            and self.shape(self.columns.field(f.name)) != self.shape(self.incoming.field(f.name))
         ]
         return list(dict.fromkeys([*self.problems, *missing, *narrower]))
 
     @classmethod
-    def planned(
+    def compare(
         cls,
         table: pa.Schema,
-        wanted: pa.Schema,
+        incoming: pa.Schema,
         evolve: Evolve,
         shape: Shape,
         refused: Mapping[str, str] | None = None,
@@ -95,7 +95,7 @@ class Evolution:
         """
         table_fields, incoming_fields, refused = (
             {f.name: f for f in table},
-            {f.name: f for f in wanted},
+            {f.name: f for f in incoming},
             refused or {},
         )
         shared = {
@@ -103,7 +103,7 @@ class Evolution:
             for name, f in table_fields.items()
             if name in incoming_fields
         }
-        new = [f for f in wanted if f.name not in table_fields]
+        new = [f for f in incoming if f.name not in table_fields]
         merged_fields = [shared.get(f.name) or f for f in table]
         problems = [_refused_problem(f, evolve, shape, refused.get(f.name)) for f in new]
         problems += [
@@ -124,11 +124,11 @@ class Evolution:
             if shape(f) != shape(table_fields[f.name])
         ]
         columns = pa.schema([*merged_fields, *added], table.metadata)
-        return cls(table, wanted, columns, tuple(changes), tuple(filter(None, problems)), shape)
+        return cls(table, incoming, columns, tuple(changes), tuple(filter(None, problems)), shape)
 
     @classmethod
-    def adding(
-        cls, table: pa.Schema, wanted: pa.Schema, where: str, *, by_position: bool = False
+    def compare_added(
+        cls, table: pa.Schema, incoming: pa.Schema, where: str, *, by_position: bool = False
     ) -> Evolution:
         """Works out the columns of a table that takes new nullable columns and no other change.
 
@@ -144,9 +144,9 @@ class Evolution:
         Raises:
             SchemaChangedError: names every other difference.
         """
-        reasons = {f.name: f"new ({described(f)}), in a table of CSV files" for f in wanted}
-        evolution = cls.planned(
-            table, wanted, "add_columns", described, reasons if by_position else None
+        reasons = {f.name: f"new ({describe_field(f)}), in a table of CSV files" for f in incoming}
+        evolution = cls.compare(
+            table, incoming, "add_columns", describe_field, reasons if by_position else None
         )
         problems = evolution.differences if by_position else evolution.problems
         if problems:
@@ -201,7 +201,7 @@ def allowed_changes(
     next_step = advice or (
         f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and table."
     )
-    unknown = [f for f in evolution.table if f.nullable and f.name not in evolution.wanted.names]
+    unknown = [f for f in evolution.table if f.nullable and f.name not in evolution.incoming.names]
     if evolution.differences == [_missing_problem(f, evolution.shape) for f in unknown]:
         names = ", ".join(f.name for f in unknown)
         next_step = (

@@ -149,7 +149,7 @@ def _differences(
             if deeper:
                 yield from deeper
                 return
-    yield f"{path}: {described(table_field)} in the table, {described(schema_field)} in the schema"
+    yield f"{path}: {describe_field(table_field)} in the table, {describe_field(schema_field)} in the schema"
 
 
 def _inner(
@@ -170,7 +170,7 @@ def _inner(
         yield f"{path}[]", table_type.value_field, schema_type.value_field
 
 
-def described(field: pa.Field | None) -> str:
+def describe_field(field: pa.Field | None) -> str:
     """A column's Arrow type, with its nullability."""
     if field is None:
         return "nothing"

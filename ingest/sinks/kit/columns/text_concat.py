@@ -50,7 +50,7 @@ def concat_texts(*parts: pa.Array | str) -> pa.Array:
     )
 
 
-def instants(micros: npt.NDArray[np.int64], prefix: str, suffix: str) -> pa.Array:
+def format_instants(micros: npt.NDArray[np.int64], prefix: str, suffix: str) -> pa.Array:
     """Formats instants by ISO 8601 with six digits of a second, each between two ASCII texts.
 
     `micros`: microseconds since 1970, of the years 1 to 9999; none is null.

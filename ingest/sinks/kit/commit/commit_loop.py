@@ -40,7 +40,7 @@ from windrow.ingest.sinks.kit.commit.table_store import (
     Unanswered,
     Written,
 )
-from windrow.ingest.waiting import say
+from windrow.ingest.waiting import log_waiting
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Writable(Protocol[S_co]):
     """The part of a table that the loop needs (`table_store.TableStore`)."""
 
     @property
-    def place(self) -> str: ...
+    def location(self) -> str: ...
     @property
     def waits(self) -> Sequence[float]: ...
     def writing(self) -> AbstractContextManager[S_co | None]: ...
@@ -76,14 +76,17 @@ class AlreadyWritten(msgspec.Struct, Generic[T], frozen=True):
     value: T
     tries: int
 
-    def outcome_for(self: AlreadyWritten[Committed], sent: Receipt) -> Outcome:
+    def outcome_for(self: AlreadyWritten[Committed], receipt: Receipt) -> Outcome:
         """What became of a receipt that was to be put, as a sink says it.
 
         The one that was found is compared by attempt and generation only: the sink may have added
         to its own what only the table knew.
         """
         table_receipt = self.value.receipt
-        same = (table_receipt.attempt, table_receipt.generation) == (sent.attempt, sent.generation)
+        same = (table_receipt.attempt, table_receipt.generation) == (
+            receipt.attempt,
+            receipt.generation,
+        )
         return (Done if self.tries and same else AlreadyDone)(self.value, self.tries)
 
 
@@ -128,7 +131,7 @@ def run_commit_loop(
             if not tries.may_arrive(None if isinstance(error, UnreachableError) else version):
                 raise
             # its advice may say that nothing was committed: the next run's look says what is true
-            return Unanswered(error.what)
+            return Unanswered(error.message)
         # The state is closed by now: nobody sleeps with a lock.
         if isinstance(reply, Written):
             return msgspec.structs.replace(reply, tries=tries.count)
@@ -184,7 +187,7 @@ class _Tries:
         After that the change is put again, whether or not a look shows the other one.
         """
         assert isinstance(self._last, Conflict), "asked behind a hidden conflict only"
-        self._last = Unanswered(self._last.why)
+        self._last = Unanswered(self._last.reason)
         self.wait()
 
     def await_connection(self, error: LostConnectionError) -> bool:
@@ -193,7 +196,7 @@ class _Tries:
         Says so if it is the first wait.
         """
         if len(self._waits) == len(self._store.waits):
-            say(f"the table {self._store.place}: {error.what}")
+            log_waiting(f"the table {self._store.location}: {error.message}")
         return self.wait()
 
     def wait(self) -> bool:
@@ -213,12 +216,12 @@ class _Tries:
         last = self._last
         if isinstance(last, Unanswered) and last.full:
             raise UnreachableError(
-                f"there is no room left for the table {self._store.place}: {last.why}",
+                f"there is no room left for the table {self._store.location}: {last.reason}",
                 "commit",
                 "Nothing was committed: the table was looked at again. Make room, then run it"
                 " again.",
             )
-        return Unanswered("" if last is None else last.why)
+        return Unanswered("" if last is None else last.reason)
 
 
 def _put(state: Puttable, change: Any) -> Answer:
@@ -234,7 +237,7 @@ def _put(state: Puttable, change: Any) -> Answer:
 def table_gone_error(store: Writable[Any]) -> RefusedError:
     """The error for a table that doesn't exist any more."""
     return RefusedError(
-        f"the table {store.place} isn't there any more",
+        f"the table {store.location} isn't there any more",
         "commit",
         "Was it removed meanwhile? Run the window again.",
     )

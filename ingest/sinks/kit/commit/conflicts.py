@@ -9,7 +9,7 @@ import msgspec
 from windrow.ingest.errors import OverlapError, OwnerError, RefusedError
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.owner import LEDGER_ANEW, TableOwner, refuse_other_owner
-from windrow.ingest.model.plan import Plan, covered
+from windrow.ingest.model.plan import Plan, covered_ranges
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.tiling import comparable
 
@@ -22,7 +22,7 @@ _TWO_LEDGERS = (
 class TableView(msgspec.Struct, frozen=True):
     """The part of a table's state that decides about one receipt.
 
-    `committed`: the newest generation of the receipt's own window. `before`, `after`: those of the
+    `committed`: the newest generation of the receipt's own window. `previous`, `following`: those of the
     adjacent windows. `others`: receipts of other windows, at least of all that share an offset with
     this one.
     """
@@ -30,8 +30,8 @@ class TableView(msgspec.Struct, frozen=True):
     table: str
     owner: TableOwner
     committed: Committed | None = None
-    before: Committed | None = None
-    after: Committed | None = None
+    previous: Committed | None = None
+    following: Committed | None = None
     others: Sequence[Receipt] = ()
 
 
@@ -50,7 +50,7 @@ def decide(receipt: Receipt, view: TableView) -> Committed | None:
     committed = already_committed(receipt, view.committed)
     if committed is None:
         refuse_overlap(receipt.plan, view.others)
-        refuse_gap(receipt.plan, view.before, view.after)
+        refuse_gap(receipt.plan, view.previous, view.following)
     return committed
 
 
@@ -92,10 +92,10 @@ def already_committed(receipt: Receipt, committed: Committed | None) -> Committe
             "commit",
             "Run the replay again: it looks first.",
         )
-    if receipt.dead_replay is not None and receipt.dead_replay.of != newest.attempt:
+    if receipt.dead_replay is not None and receipt.dead_replay.replayed_attempt != newest.attempt:
         raise RefusedError(
             f"window {key}: the dead letters to be replayed are of attempt"
-            f" {receipt.dead_replay.of}, and the table holds {newest.attempt}",
+            f" {receipt.dead_replay.replayed_attempt}, and the table holds {newest.attempt}",
             "commit",
             "Was the table replaced meanwhile? Replay its dead letters again: it looks first.",
         )
@@ -108,11 +108,11 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
     Raises:
         OverlapError: names that window and the offsets.
     """
-    plan_ranges = covered(plan)
+    plan_ranges = covered_ranges(plan)
     for receipt in others:
         if receipt.window == plan.window:
             continue
-        for committed_range in covered(receipt.plan):
+        for committed_range in covered_ranges(receipt.plan):
             hit = next((m for m in plan_ranges if m.overlaps(committed_range)), None)
             if hit is not None:
                 split = plan.splits[plan_ranges.index(hit)]

@@ -70,9 +70,9 @@ class DeadLetterTable:
         try:
             yield
         except OwnerError as error:
-            error.do = (
+            error.advice = (
                 "It has the dead letters of another table. If that is gone, move"
-                f" {self.store.place} away (in a database, rename it), and run this again. Else let"
+                f" {self.store.location} away (in a database, rename it), and run this again. Else let"
                 " the sink of the spec name another path (of kafka, another staging)."
             )
             raise
@@ -130,7 +130,7 @@ class DeadLetterTable:
 
         done = run_commit_loop(self.store, lambda state: state.note(name), on)
         if isinstance(done, Unanswered):
-            raise OutcomeUnknownError.of(f"to {self.store.place}", done.why)
+            raise OutcomeUnknownError.of(f"to {self.store.location}", done.reason)
         if self.store.staged is not None:
             self.store.staged.remove_consumed(committables)
 
@@ -143,13 +143,13 @@ class DeadLetterTable:
             return None
         return (key, attempt) if note_kind == kind else None
 
-    def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
+    def attempts(self, key_filter: Callable[[str], bool]) -> dict[str, str]:
         with self.store.reading() as state:
             notes = {} if state is None else dict(state.notes())
         newest: dict[str, str] = {}
         for name, _ in sorted(notes.items(), key=lambda named_version: named_version[1]):
             window_note = self.window_of_note(name, "dead")
-            if window_note is not None and wanted(window_note[0]):
+            if window_note is not None and key_filter(window_note[0]):
                 newest[window_note[0]] = window_note[1]
         return newest
 
@@ -175,7 +175,7 @@ class DeadLetterTable:
                 pc.sum(pc.equal(attempts, attempt)).as_py() or 0 for attempts in attempt_columns
             )
             if count and state.note(note("dead", window, attempt)) is None:
-                where = f"dead letters of window {window.key} are in {self.store.place}"
+                where = f"dead letters of window {window.key} are in {self.store.location}"
                 raise RefusedError(
                     f"{where}, and the note of their commit isn't",
                     "check",

@@ -21,7 +21,7 @@ from functools import cached_property
 import msgspec
 
 from windrow.ingest.errors import DamagedError, SpecError
-from windrow.ingest.model.plan import Covered, Window, covered
+from windrow.ingest.model.plan import Covered, Window, covered_ranges
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.kit.commit import stored_receipts
@@ -68,7 +68,7 @@ class Ranges:
                 return True
         return False
 
-    def every(self) -> Iterable[Covered]:
+    def list_spans(self) -> Iterable[Covered]:
         """All ranges."""
         for (topic_id, partition), edges in self._edges.items():
             for start, stop in zip(edges[::2], edges[1::2], strict=True):
@@ -85,13 +85,13 @@ class Page(msgspec.Struct, frozen=True):
     """One file.
 
     `windows`: in the order of their newest commits. `ranges`: at least the offsets of these
-    windows. `behind`: the names of all older pages that count, the newest first.
+    windows. `older_pages`: the names of all older pages that count, the newest first.
     """
 
     windows: Mapping[str, PageLine] = {}
     notes: Mapping[str, int] = {}
     ranges: Edges = ()
-    behind: tuple[str, ...] = ()
+    older_pages: tuple[str, ...] = ()
     form: int = _FORM
 
     @property
@@ -177,7 +177,7 @@ class Pages:
                 break
             new, stays = _merge_pages([new, older]), stays + 1
         older_names = tuple(self.names[stays:])
-        return msgspec.structs.replace(new, behind=older_names), older_names
+        return msgspec.structs.replace(new, older_pages=older_names), older_names
 
 
 class PageFiles:
@@ -207,8 +207,10 @@ class PageFiles:
         if head != newest_pages.head:
             pages = dict(zip(newest_pages.names, newest_pages.pages, strict=True))
             newest = self._read(folder, head) if head else Page()
-            names = [head, *newest.behind] if head else []
-            older_pages = [pages.get(name) or self._read(folder, name) for name in newest.behind]
+            names = [head, *newest.older_pages] if head else []
+            older_pages = [
+                pages.get(name) or self._read(folder, name) for name in newest.older_pages
+            ]
             self._newest = newest_pages = Pages(names, [newest, *older_pages] if head else [])
         return newest_pages
 
@@ -222,7 +224,7 @@ class PageFiles:
         head = name_of(content)
         folder.put(path_of(head), content)
         stay = pages.pages[len(pages.pages) - len(older_names) :]
-        file_by_path = folder.seen(map(path_of, older_names))
+        file_by_path = folder.stat_files(map(path_of, older_names))
         for name, older in zip(older_names, stay, strict=True):
             content, file = msgspec.json.encode(older), file_by_path[path_of(name)]
             if file is None or file.size != len(content):  # since this process read it
@@ -330,7 +332,7 @@ class PagedState:
         if receipt is not None:
             named = stored_receipts.write(self.folder, receipt)
             line = self.line(named.generation, named.digest, version, *more)
-            page = page_of({receipt.window.key: line}, notes, covered(receipt.plan))
+            page = page_of({receipt.window.key: line}, notes, covered_ranges(receipt.plan))
         return self._page_files.write(self.folder, self.pages, page)
 
 
@@ -373,6 +375,6 @@ def _covered(edges: Edges) -> Iterable[Covered]:
 
 def _edges(ranges: Ranges) -> Edges:
     edges: dict[tuple[str, int], list[int]] = {}
-    for span in ranges.every():
+    for span in ranges.list_spans():
         edges.setdefault((span.topic_id, span.partition), []).extend((span.start, span.stop))
     return tuple((*tp, tuple(numbers)) for tp, numbers in sorted(edges.items()))

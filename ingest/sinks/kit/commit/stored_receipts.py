@@ -20,7 +20,7 @@ import msgspec
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.model.plan import Window, covered
+from windrow.ingest.model.plan import Window, covered_ranges
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.kit.commit.table_store import StoredReceipt
@@ -82,7 +82,7 @@ def _read(
     return StoredReceipt(key, content.decode(), version)
 
 
-def every(folder: Place) -> Iterator[str]:
+def read_receipt_texts(folder: Place) -> Iterator[str]:
     """The texts of all whole files, whether or not a commit names them."""
     for name in sorted(folder.names(RECEIPTS)):
         content = folder.get(f"{RECEIPTS}/{name}")
@@ -188,4 +188,4 @@ def _row_digest(key: str, generation: int, ranges: Sequence[str], text: str) -> 
 
 def _range_texts(receipt: Receipt) -> list[str]:
     """The window's ranges: the topic's id, the partition, start and stop."""
-    return [f"{r.topic_id} {r.partition} {r.start} {r.stop}" for r in covered(receipt.plan)]
+    return [f"{r.topic_id} {r.partition} {r.start} {r.stop}" for r in covered_ranges(receipt.plan)]

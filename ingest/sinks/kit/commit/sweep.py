@@ -35,7 +35,7 @@ def check_staged(store: TableStore, state: TableState, committables: Sequence[st
     """
     staged = store.staged
     if staged is not None and not staged.consumed:
-        staged.refuse_gone(staged.named(committables), state)
+        staged.refuse_gone(staged.decode_committables(committables), state)
 
 
 def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[str]:
@@ -72,7 +72,7 @@ def orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> Map
 
     So a file that is staged and committed meanwhile isn't among them.
     """
-    old = staged.older(cutoff)
+    old = staged.written_until(cutoff)
     with store.reading() as state:
         return {} if state is None else state.unneeded(old, cutoff)
 
@@ -83,7 +83,7 @@ def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> Ma
 
     def check(state: TableState) -> bool | None:
         nonlocal files
-        files = state.unneeded(staged.older(cutoff), cutoff)
+        files = state.unneeded(staged.written_until(cutoff), cutoff)
         return None if files else True
 
     def on(state: TableState) -> TableChange:
@@ -92,8 +92,8 @@ def given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> Ma
     done = run_commit_loop(store, check, on)
     if isinstance(done, Unanswered):
         raise UnreachableError(
-            f"nothing was removed below {store.place}: the table has no note that the files are"
-            f" given up: {done.why}",
+            f"nothing was removed below {store.location}: the table has no note that the files are"
+            f" given up: {done.reason}",
             "setup",
             "Check its storage and rights, then run this again.",
         )

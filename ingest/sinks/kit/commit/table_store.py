@@ -77,9 +77,9 @@ class Written(msgspec.Struct, frozen=True):
     receipt: Receipt | None = None
     tries: int = 1
 
-    def outcome_for(self, sent: Receipt) -> Outcome:
+    def outcome_for(self, receipt: Receipt) -> Outcome:
         """What became of a receipt that was to be put, as a sink says it."""
-        return Done(Committed(self.receipt or sent, self.version), self.tries)
+        return Done(Committed(self.receipt or receipt, self.version), self.tries)
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Conflict(msgspec.Struct, frozen=True):
     So for the loop a conflict means "may have arrived", too: it looks whose change it was.
     """
 
-    why: str
+    reason: str
 
 
 class Unanswered(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class Unanswered(msgspec.Struct, frozen=True):
     `full`: the disk has no room, so a change that the next look doesn't see never arrives.
     """
 
-    why: str
+    reason: str
     full: bool = False
 
     @classmethod
@@ -105,9 +105,9 @@ class Unanswered(msgspec.Struct, frozen=True):
         """The answer of a client of files, in whose words a local disk may be full."""
         return cls(reason, is_local and is_disk_full(reason))
 
-    def outcome_for(self, _sent: Receipt) -> Outcome:
+    def outcome_for(self, _receipt: Receipt) -> Outcome:
         """What became of a receipt that was to be put, as a sink says it."""
-        return Unknown(self.why)
+        return Unknown(self.reason)
 
 
 Answer = Written | Conflict | Unanswered
@@ -212,7 +212,7 @@ class TableState(ReceiptState, Protocol):
 class TableStore(Protocol):
     """One table of some kind, at a place that a spec names.
 
-    `identity`: goes into plans' digests. `place`: the table's name for people. `metadata`: the
+    `identity`: goes into plans' digests. `location`: the table's name for people. `metadata`: the
     names of the metadata columns. `primary_key`: the columns by which rows replace each other, and
     then each state is a `ports.sink.KeyedAudit`, too; None if rows are only appended. `staged`: the
     files of its stagers; None if rows are in the tasks' results.
@@ -221,7 +221,7 @@ class TableStore(Protocol):
     @property
     def identity(self) -> str: ...
     @property
-    def place(self) -> str: ...
+    def location(self) -> str: ...
     @property
     def metadata(self) -> Mapping[str, str]: ...
     @property

@@ -28,7 +28,7 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
-from windrow.ingest.model.plan import Plan, Window, covered
+from windrow.ingest.model.plan import Plan, Window, covered_ranges
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt, Staged
 from windrow.ingest.ports.sink import (
     Capabilities,
@@ -50,7 +50,7 @@ from windrow.ingest.sinks.kit.commit.commit_loop import (
 )
 from windrow.ingest.sinks.kit.commit.conflicts import TableView, decide
 from windrow.ingest.sinks.kit.commit.pages import PagedState, PageLine, Pages, page_of
-from windrow.ingest.sinks.kit.commit.stored_receipts import digest, every
+from windrow.ingest.sinks.kit.commit.stored_receipts import digest, read_receipt_texts
 from windrow.ingest.sinks.kit.commit.sweep import check_staged, sweep, youngest
 from windrow.ingest.sinks.kit.commit.table_store import (
     ReceiptState,
@@ -103,7 +103,7 @@ def read_receipt(stored: StoredReceipt | Unreadable) -> Committed | Unreadable:
 
 def _require_readable(committed: Committed | Unreadable) -> Committed:
     if isinstance(committed, Unreadable):
-        raise DamagedError(committed.what, "commit", committed.do)
+        raise DamagedError(committed.message, "commit", committed.advice)
     return committed
 
 
@@ -137,7 +137,9 @@ def check_receipt(location: str, state: ReceiptState, receipt: Receipt) -> Commi
     )
     # The first generation of a committed window was compared with all others, and every later one
     # has the same plan.
-    sharing = set() if own_key in committed_windows else state.overlapping(covered(receipt.plan))
+    sharing = (
+        set() if own_key in committed_windows else state.overlapping(covered_ranges(receipt.plan))
+    )
     others = committed_by_key(state, sharing - {own_key}).values()
     view = TableView(
         location,
@@ -177,7 +179,7 @@ def relist(
         if state.version == version:
             return None
         raise RefusedError(
-            f"somebody committed to the table {store.place} while its list was made anew",
+            f"somebody committed to the table {store.location} while its list was made anew",
             "check",
             "Nothing was written to it. Stop what writes to it, and run this again.",
         )
@@ -187,13 +189,13 @@ def relist(
             r.window.key: PageLine(r.generation, digest(text.encode()), version)
             for r, text in receipts
         }
-        ranges = [offsets for r, _ in receipts for offsets in covered(r.plan)]
+        ranges = [offsets for r, _ in receipts for offsets in covered_ranges(r.plan)]
         cast("PagedState", state).pages = Pages([""], [page_of(lines, notes, ranges)])
         return TableChange(notes={SWEPT: youngest(store)})
 
     done = run_commit_loop(store, is_whole, on)
     if isinstance(done, Unanswered):
-        raise OutcomeUnknownError.of(f"to {store.place}", done.why, "Run this again")
+        raise OutcomeUnknownError.of(f"to {store.location}", done.reason, "Run this again")
 
 
 # ------------------------------------------------------------------------------------ the table
@@ -225,7 +227,7 @@ def _refuse_nested(store: TableStore) -> None:
     Raises:
         SpecError: names the other table's folder.
     """
-    path, logs = Path(store.place.removeprefix("file://")), ("_delta_log", "_windrow")
+    path, logs = Path(store.location.removeprefix("file://")), ("_delta_log", "_windrow")
     around = path.parents if path.is_absolute() else ()
     others = list[Path]()
     with suppress(OSError):  # the name is too long, or so: that is told where it is written
@@ -238,7 +240,7 @@ def _refuse_nested(store: TableStore) -> None:
             if state is not None:
                 return
         raise SpecError(
-            f"the table {store.place} would lie inside another one's folder, or around it:"
+            f"the table {store.location} would lie inside another one's folder, or around it:"
             f" {others[0]}. Cleaning up the outer one (VACUUM) removes all files of the inner one",
             "setup",
             "Set sink.path to a place beside that folder.",
@@ -250,7 +252,7 @@ def is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
     with store.reading() as state:
         if state is None:
             return False
-        refuse_other_owner(store.place, state.owner, owner)
+        refuse_other_owner(store.location, state.owner, owner)
         _column_changes(store, state, columns)
         return True
 
@@ -266,9 +268,9 @@ def _column_changes(store: TableStore, state: TableState, columns: pa.Schema) ->
         return state.column_changes(columns)
     except SchemaChangedError as error:
         if not state.committed():
-            error.do += (
+            error.advice += (
                 " No window is in the table yet: if a run made it that was refused, remove"
-                f" {store.place}, and run this again."
+                f" {store.location}, and run this again."
             )
         raise
 
@@ -452,11 +454,11 @@ class WindowTable(ReceiptTable):
         return done.outcome_for(receipt)
 
     def committed_in(self, state: TableState, receipt: Receipt) -> Committed | None:
-        return check_receipt(self.store.place, state, receipt)
+        return check_receipt(self.store.location, state, receipt)
 
     def refuse_foreign_rows(self, state: TableState, key: str) -> None:
         if state.holding([key]):
-            message = f"the table {self.store.place} holds rows of window {key}"
+            message = f"the table {self.store.location} holds rows of window {key}"
             raise RefusedError(
                 f"{message} that no commit of windrow brought",
                 "commit",
@@ -509,7 +511,7 @@ class TableAudit:
 
     def __init__(self, table: WindowTable) -> None:
         self._store, self.metadata, self.lists = table.store, table.metadata, (self,)
-        self.place = self._store.place
+        self.location = self._store.location
 
     @property
     def keyed(self) -> KeyedTableAudit | None:
@@ -525,9 +527,9 @@ class TableAudit:
             if state is not None:
                 yield from receipts_of(state)
 
-    def kept(self) -> Iterator[WrittenReceipt]:
+    def stored_receipts(self) -> Iterator[WrittenReceipt]:
         with self._store.reading() as state:
-            for text in every(cast("PagedState", state).folder):
+            for text in read_receipt_texts(cast("PagedState", state).folder):
                 committed = read_receipt(StoredReceipt("", text, None))
                 if isinstance(committed, Committed):
                     yield committed.receipt, text
@@ -547,9 +549,9 @@ class TableAudit:
         except RefusedError as lost:
             replay_advice = f"windrow replay SPEC --window {window.key} reads the window again"
             raise RefusedError(
-                lost.what,
+                lost.message,
                 lost.stage,
-                f"{lost.do} Or {replay_advice}, as long as the topic holds its messages.",
+                f"{lost.advice} Or {replay_advice}, as long as the topic holds its messages.",
             ) from lost
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
@@ -561,7 +563,7 @@ class TableAudit:
                 state.restore(window, text, dry_run=dry_run)
                 return
         raise RefusedError(
-            f"window {window.key} is not committed in {self._store.place}",
+            f"window {window.key} is not committed in {self._store.location}",
             "check",
             "There is no receipt to restore: run the window.",
         )
@@ -584,8 +586,8 @@ class KeyedTableAudit:
         with self._store.reading() as state:
             return 0 if state is None else cast("KeyedAudit", state).rows()
 
-    def every(self) -> Iterator[pa.RecordBatch]:
-        return self._read_state(lambda state: state.every())
+    def all_rows(self) -> Iterator[pa.RecordBatch]:
+        return self._read_state(lambda state: state.all_rows())
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
         return self._read_state(lambda state: state.tombstones())

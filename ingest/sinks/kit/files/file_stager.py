@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import BugError, UnreachableError, UnstorableRowsError, counted
+from windrow.ingest.errors import BugError, UnreachableError, UnstorableRowsError, format_count
 from windrow.ingest.model.metadata_columns import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Staging
@@ -111,7 +111,7 @@ Layout = RowLayout | DeadLetterLayout
 
 
 @contextmanager
-def writable(uri: str, split: Split, *, done: str = "committed") -> Iterator[None]:
+def explain_write_errors(uri: str, split: Split, *, done: str = "committed") -> Iterator[None]:
     """Turns errors of the disk into windrow's while a split is staged.
 
     Args:
@@ -259,14 +259,14 @@ class FileStager(Generic[File]):
         in_file = self._in_file(batch, messages)
 
         def take() -> None:
-            with writable(self._uri, self._split, done=self.done):
+            with explain_write_errors(self._uri, self._split, done=self.done):
                 self._file.add(in_file)
             self._checksum += checksum(batch)
 
         return take
 
     def finish(self) -> Staging:
-        with writable(self._uri, self._split, done=self.done):
+        with explain_write_errors(self._uri, self._split, done=self.done):
             file = self._file.close()
         return Staging(
             self._file.rows,
@@ -311,8 +311,8 @@ def _refuse_unlike(
 ) -> None:
     if rows.schema.names != expected.names or rows.num_rows != messages.num_rows:
         message = (
-            f"{counted(rows.num_rows, 'row')} of {rows.schema.names} were to be staged for"
-            f" {counted(messages.num_rows, 'message')}"
+            f"{format_count(rows.num_rows, 'row')} of {rows.schema.names} were to be staged for"
+            f" {format_count(messages.num_rows, 'message')}"
         )
         raise _misfit(f"{message}; the table has {expected.names}", split)
 

@@ -354,7 +354,7 @@ class Place:
             if f.mtime is not None:
                 yield ListedFile(f.path[len(self._root) :].lstrip("/"), f.size, f.mtime)
 
-    def seen(self, paths: Iterable[str]) -> dict[str, ListedFile | None]:
+    def stat_files(self, paths: Iterable[str]) -> dict[str, ListedFile | None]:
         """The size and time of each file; None for one that doesn't exist."""
         requested_paths = list(paths)
         with self._explained(""):

@@ -41,7 +41,7 @@ class PutIfAbsent(ABC):
     """The seconds before each further try after a put that wasn't answered."""
 
     def __init__(self, folder: Place) -> None:
-        self.place = folder
+        self.folder = folder
 
     @abstractmethod
     def put(self, path: str, content: bytes) -> None:
@@ -74,7 +74,7 @@ class PutIfAbsent(ABC):
             try:
                 step()
             except OSError as error:
-                raise refusal(self.place, error) from error
+                raise refusal(self.folder, error) from error
 
         retry(take_step, lambda error: isinstance(error, UnreachableError), self.waits)
 
@@ -125,7 +125,7 @@ class HardLinks(PutIfAbsent):
 
     def put(self, path: str, content: bytes) -> None:
         """Puts a file."""
-        self.place.put_new(path, content)
+        self.folder.put_new(path, content)
 
     def check(self, path: str, content: bytes) -> None:
         """Does nothing: a link never ignores a taken name."""
@@ -198,7 +198,7 @@ class S3Puts(PutIfAbsent):
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            with self.place.waiting():
+            with self.folder.waiting():
                 yield
         except ClientError as error:
             raise self._as_os_error(path, error) from error

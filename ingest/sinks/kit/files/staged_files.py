@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from windrow.ingest.errors import RefusedError, UnreachableError, counted
+from windrow.ingest.errors import RefusedError, UnreachableError, format_count
 from windrow.ingest.settings.paths import without_secrets
 from windrow.ingest.sinks.kit.files.filesystem import Place, epoch_millis
 
@@ -28,7 +28,7 @@ LEAST_GRACE = timedelta(hours=1)
 """The shortest grace period: longer than any run takes between two files."""
 
 
-def safe(text: str) -> str:
+def to_safe_name(text: str) -> str:
     """Turns a text into a part of a file name: readable, and never the same for two texts."""
     readable = re.sub(r"[^A-Za-z0-9-]", "_", text)[:40]
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -39,7 +39,7 @@ def staged_path(folder: str, attempt: str, ending: str = "parquet") -> str:
 
     It needs no escaping in a URL.
     """
-    return f"{folder}/{safe(attempt)}-{uuid.uuid4().hex}.{ending}"
+    return f"{folder}/{to_safe_name(attempt)}-{uuid.uuid4().hex}.{ending}"
 
 
 def window_folder(window_key: str, folder: str = DATA_FOLDER) -> str:
@@ -124,7 +124,7 @@ class StagedFiles(Generic[File_co]):
         opened: Callable[[str], Place] = Place,
     ) -> None:
         self.uri, self.folders, self.consumed = uri, folders, consumed
-        self.place = Place(uri) if folder is None else folder
+        self.folder = Place(uri) if folder is None else folder
         self._file, self._opened = file, opened
 
     def progress_folder(self) -> Place:
@@ -134,7 +134,7 @@ class StagedFiles(Generic[File_co]):
         """
         return self._opened(f"{self.uri}/{self.folders[0]}/_progress")
 
-    def named(self, committables: Iterable[str]) -> list[File_co]:
+    def decode_committables(self, committables: Iterable[str]) -> list[File_co]:
         """The files that committables name."""
         return [msgspec.json.decode(word, type=self._file) for word in committables]
 
@@ -153,7 +153,7 @@ class StagedFiles(Generic[File_co]):
             RefusedError: says how many are gone, cut short or given up.
         """
         expected_files = list(files)
-        file_by_path = self.place.seen(f.path for f in expected_files)
+        file_by_path = self.folder.stat_files(f.path for f in expected_files)
         missing_paths = [
             f.path
             for f in expected_files
@@ -161,10 +161,10 @@ class StagedFiles(Generic[File_co]):
         ]
         if missing_paths:
             raise RefusedError(
-                f"{len(missing_paths)} of {counted(len(expected_files), 'staged file')} are gone"
+                f"{len(missing_paths)} of {format_count(len(expected_files), 'staged file')} are gone"
                 " or cut short,"
                 f" the first is"
-                f" {missing_paths[0]} below {without_secrets(self.place.uri)}",
+                f" {missing_paths[0]} below {without_secrets(self.folder.uri)}",
                 "commit",
                 self.do_if_gone,
             )
@@ -176,7 +176,7 @@ class StagedFiles(Generic[File_co]):
         ]
         if late:
             raise RefusedError(
-                f"{len(late)} of {counted(len(expected_files), 'staged file')} were given up by"
+                f"{len(late)} of {format_count(len(expected_files), 'staged file')} were given up by"
                 " windrow"
                 f" sweep, the first"
                 f" is {late[0]}",
@@ -187,10 +187,10 @@ class StagedFiles(Generic[File_co]):
 
     def written(self) -> dict[str, int]:
         """The path of each file, with the instant of its last write in epoch milliseconds."""
-        files = (file for folder in self.folders for file in self.place.walk(folder))
+        files = (file for folder in self.folders for file in self.folder.walk(folder))
         return {file.path: file.modified_millis for file in files}
 
-    def older(self, cutoff: int) -> dict[str, int]:
+    def written_until(self, cutoff: int) -> dict[str, int]:
         """The files of `written` until an instant, in the order of their paths."""
         return {
             path: modified_millis
@@ -202,7 +202,7 @@ class StagedFiles(Generic[File_co]):
         """Removes files, and returns their URIs. `dry_run`: removes nothing."""
         removed = list(paths)
         for path in () if dry_run else removed:
-            self.place.remove(path)
+            self.folder.remove(path)
         return [f"{self.uri}/{path}" for path in removed]
 
     def remove_consumed(self, committables: Iterable[str]) -> None:
@@ -212,7 +212,7 @@ class StagedFiles(Generic[File_co]):
         """
         if self.consumed:
             with suppress(UnreachableError):
-                self.remove(file.path for file in self.named(committables))
+                self.remove(file.path for file in self.decode_committables(committables))
 
     def sweep(self, older_than: timedelta, *, dry_run: bool) -> list[str]:
         """Removes all old files, whose rows a commit would copy out, and returns their URIs.
@@ -222,4 +222,4 @@ class StagedFiles(Generic[File_co]):
         Raises:
             ValueError: the grace period is too short.
         """
-        return self.remove(self.older(cutoff_of(older_than)), dry_run=dry_run)
+        return self.remove(self.written_until(cutoff_of(older_than)), dry_run=dry_run)

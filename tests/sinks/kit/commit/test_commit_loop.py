@@ -31,12 +31,12 @@ from windrow.ingest.sinks.kit.commit.table_store import (
     Written,
 )
 from windrow.ingest.testing.checker import Report, check
-from windrow.ingest.testing.contracts.commit_hooks import answered, in_between, on_put
+from windrow.ingest.testing.contracts.commit_hooks import answer_puts, on_put, run_between
 from windrow.ingest.testing.contracts.windows import (
     PER_WINDOW,
     ROWS,
     plan,
-    produced,
+    produced_messages,
     receipt,
     stage,
     staged_receipt,
@@ -82,7 +82,11 @@ class _Same:
 def report(sink: Any, *numbers: int) -> Report:
     """The checker's word on windows that should be there, dead letters left out."""
     return check(
-        produced(numbers), sink.pieces(), [], [c.receipt for c in sink.receipts()], content="id"
+        produced_messages(numbers),
+        sink.pieces(),
+        [],
+        [c.receipt for c in sink.receipts()],
+        content="id",
     )
 
 
@@ -99,7 +103,7 @@ def test_what_arrived_without_its_answer_is_done(sink: Any, put_answer: Answer) 
     """Also where the store's client sent it again by itself, and heard that another one
     came first: nothing is put twice.
     """
-    puts = answered(sink, (put_answer, True))
+    puts = answer_puts(sink, (put_answer, True))
     window_receipt, files = staged_receipt(sink, 0, dead=False)
     assert isinstance(sink.commit(window_receipt, files), Done)
     assert len(puts) == 1
@@ -131,7 +135,7 @@ def test_a_lost_way_is_told_at_once_and_once(
 @pytest.mark.parametrize("put_answer", BOTH, ids=["unanswered", "conflict"])
 def test_what_did_not_arrive_is_put_again(sink: Any, put_answer: Answer) -> None:
     """As often as there are waits; then it is done."""
-    answered(sink, (put_answer, False))
+    answer_puts(sink, (put_answer, False))
     assert isinstance(commit(sink), Done)
     assert report(sink, 0).ok
 
@@ -141,14 +145,14 @@ def test_in_the_end_nobody_knows(sink: Any, put_answer: Answer) -> None:
     """Where a table doesn't move, tries end: the outcome is unknown, never refused and
     never done.
     """
-    puts = answered(sink, *[(put_answer, False)] * 10)
+    puts = answer_puts(sink, *[(put_answer, False)] * 10)
     assert isinstance(commit(sink), Unknown)
     assert 2 <= len(puts) <= 4
 
 
 def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
     """Once the last look has found nothing, what isn't there can't arrive any more."""
-    answered(sink, *[(Unanswered("no space", full=True), False)] * 10)
+    answer_puts(sink, *[(Unanswered("no space", full=True), False)] * 10)
     with pytest.raises(UnreachableError, match="no room"):
         commit(sink)
 
@@ -157,18 +161,18 @@ def test_a_lost_way_is_tried_again(sink: Any) -> None:
     """Nothing was sent, so in the end it is no unknown outcome; behind a put that may
     have arrived it is one.
     """
-    answered(sink, (LOST, False))
+    answer_puts(sink, (LOST, False))
     assert isinstance(commit(sink, 0), Done)
-    answered(sink, *[(LOST, False)] * 10)
+    answer_puts(sink, *[(LOST, False)] * 10)
     with pytest.raises(LostConnectionError):
         commit(sink, 1)
-    answered(sink, (Unanswered("reset"), False), *[(LOST, False)] * 10)
+    answer_puts(sink, (Unanswered("reset"), False), *[(LOST, False)] * 10)
     assert isinstance(commit(sink, 1), Unknown)
 
 
 def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
     """Whatever was put may have arrived, so who can't look doesn't say that nothing did."""
-    answered(sink, (Unanswered("reset"), False))
+    answer_puts(sink, (Unanswered("reset"), False))
     writing, looks = sink.store.writing, list[int]()
 
     @contextmanager
@@ -210,7 +214,7 @@ def test_a_refusal_behind_a_put_that_may_arrive_is_unknown(sink: Any, moved: boo
     """Who can't look at a receipt any more doesn't say that nothing became visible,
     unless the table has moved on: then nothing can. It doesn't say that nothing was committed.
     """
-    answered(sink, (Unanswered("reset"), False))
+    answer_puts(sink, (Unanswered("reset"), False))
     window_receipt, files = staged_receipt(sink, 0, dead=False)
     writing, looks = sink.store.writing, list[int]()
 
@@ -273,7 +277,7 @@ def race(sink: Any, *, other_plan: bool = False) -> list[Any]:
         planned = plan(other_sink, 5, offsets=(0, PER_WINDOW - 1))
         files = stage(other_sink, planned, 0, "B", dead=False)
         window_receipt = receipt(planned, files, 0, "B")
-    in_between(sink, lambda: outcomes.append(other_sink.commit(window_receipt, files)))
+    run_between(sink, lambda: outcomes.append(other_sink.commit(window_receipt, files)))
     with suppress(OverlapError):
         outcomes.append(commit(sink, 0, "A"))
     return [type(outcome).__name__ for outcome in outcomes]

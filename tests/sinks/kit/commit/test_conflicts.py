@@ -121,9 +121,9 @@ def test_no_generation_is_left_out(
     proposal = propose(0, generation)
     with pytest.raises(RefusedError) as refused:
         decide(proposal, view_of(proposal, *committed_receipts))
-    assert refused.value.what == f"window {proposal.window.key}: {words}"
+    assert refused.value.message == f"window {proposal.window.key}: {words}"
     assert refused.value.stage == "commit"
-    assert refused.value.do
+    assert refused.value.advice
 
 
 def test_a_dead_replay_is_of_the_attempt_that_the_table_holds() -> None:
@@ -136,12 +136,12 @@ def test_a_dead_replay_is_of_the_attempt_that_the_table_holds() -> None:
     assert decide(right, view_of(right, held_receipt)) is None
     with pytest.raises(RefusedError) as refused:
         decide(wrong_replay, view_of(wrong_replay, held_receipt))
-    assert refused.value.what == (
+    assert refused.value.message == (
         f"window {wrong_replay.window.key}: the dead letters to be replayed are of attempt a0, and"
         " the table holds a1"
     )
     assert refused.value.stage == "commit"
-    assert "again" in refused.value.do
+    assert "again" in refused.value.advice
 
 
 @pytest.mark.parametrize("generation", [0, 1])
@@ -153,11 +153,11 @@ def test_another_plan_is_refused(generation: int) -> None:
     other_plan = with_digest(propose(0, generation), plan(Table(), 0, offsets=(0, 9)))  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="committed already") as refused:
         decide(other_plan, view_of(other_plan, held_receipt))
-    assert refused.value.what.endswith(
+    assert refused.value.message.endswith(
         f"digest {held_receipt.receipt.digest[:12]} in the table, {other_plan.digest[:12]} here"
     )
     assert refused.value.stage == "commit"
-    assert "--rebuild-ledger" in refused.value.do
+    assert "--rebuild-ledger" in refused.value.advice
 
 
 @pytest.mark.parametrize(
@@ -177,12 +177,12 @@ def test_an_overlap_is_refused(offsets: tuple[int, int], first: int, stop: int) 
     overlapped = committed_receipts[0] if first < 10 else committed_receipts[1]
     key, overlapped_key = proposal.window.key, overlapped.receipt.window.key
     assert (
-        refused.value.what
+        refused.value.message
         == f"offsets {first} to {stop} (exclusive) of window {key} are already committed under"
         f" window {overlapped_key}"
     )
     assert error_position(refused.value) == ("commit", TOPIC.topic, 0, first)
-    assert "--rebuild-ledger" in refused.value.do
+    assert "--rebuild-ledger" in refused.value.advice
 
 
 def test_an_overlap_names_the_partition_that_is_shared() -> None:
@@ -213,9 +213,9 @@ def test_a_window_joins_on(
         f"is cut at offset {own_cut} where the committed window"
         f" {neighbour_receipt.receipt.window.key} is cut at offset {neighbour_cut}"
     )
-    assert refused.value.what.startswith(f"window {proposal.window.key} {cuts}: ")
+    assert refused.value.message.startswith(f"window {proposal.window.key} {cuts}: ")
     assert error_position(refused.value) == ("commit", TOPIC.topic, 0, own_cut)
-    assert "--rebuild-ledger" in refused.value.do
+    assert "--rebuild-ledger" in refused.value.advice
 
 
 T, T_ANEW, U, U_ANEW = (

@@ -71,7 +71,7 @@ def test_a_newer_line_counts_and_comes_last(tmp_path: Path) -> None:
         )
         (unreadable,) = pages.receipts(folder, {"w3", "none"})
         assert isinstance(unreadable, Unreadable)
-        assert "window w3 is committed (generation 1)" in unreadable.what
+        assert "window w3 is committed (generation 1)" in unreadable.message
 
 
 def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_ranges_hold_what_was_added(added: list[Covered], asked_range: Covered) 
         not offsets.isdisjoint(range(asked_range.start, asked_range.stop))
     )
     assert not ranges.meets([Covered("id", 1, 0, 99), Covered("other", 0, 0, 99)])
-    merged_ranges = sorted(ranges.every())
+    merged_ranges = sorted(ranges.list_spans())
     assert {
         offset for merged in merged_ranges for offset in range(merged.start, merged.stop)
     } == offsets

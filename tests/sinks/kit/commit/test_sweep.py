@@ -25,7 +25,7 @@ from windrow.ingest.sinks.kit.commit import sweep
 from windrow.ingest.sinks.kit.commit.sweep import orphans
 from windrow.ingest.sinks.kit.commit.table_store import Unanswered
 from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.testing.contracts.commit_hooks import answered, in_between
+from windrow.ingest.testing.contracts.commit_hooks import answer_puts, run_between
 from windrow.ingest.testing.contracts.windows import (
     ROWS,
     staged_dead_replay,
@@ -157,7 +157,7 @@ def overtake_by_sweep(world: SinkWorld, sink: Any) -> tuple[Any, Any, Any]:
     late = world.reopen(sink)
     receipt, staged = staged_receipt(late, 1, attempt="late", dead=False)
     age_files(sink)
-    in_between(late, lambda: sink.sweep(GRACE))
+    run_between(late, lambda: sink.sweep(GRACE))
     return late, receipt, staged
 
 
@@ -221,7 +221,7 @@ def test_a_run_that_is_first_keeps_its_files(world: SinkWorld, sink: Any) -> Non
     """
     receipt, staged = staged_receipt(sink, 1, attempt="first", dead=False)
     age_files(sink)
-    in_between(sink, lambda: world.reopen(sink).commit(receipt, staged))
+    run_between(sink, lambda: world.reopen(sink).commit(receipt, staged))
     assert sink.sweep(GRACE) == []
     assert world.report(sink, [0, 1]).ok
     assert isinstance(sink.commit(receipt, staged), AlreadyDone)
@@ -279,7 +279,7 @@ def test_what_cannot_be_given_up_stays(sink: Any) -> None:
     staged_receipt(sink, 1, attempt="died")
     age_files(sink)
     old_paths = staged_paths(sink)
-    answered(sink, *[(Unanswered("no route"), False)] * 10)
+    answer_puts(sink, *[(Unanswered("no route"), False)] * 10)
     with pytest.raises(UnreachableError, match="nothing was removed"):
         sink.sweep(GRACE)
     assert staged_paths(sink) == old_paths

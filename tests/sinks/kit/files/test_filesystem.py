@@ -18,7 +18,7 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.sinks.kit.commit.stored_receipts import RECEIPTS
-from windrow.ingest.sinks.kit.files.file_stager import writable
+from windrow.ingest.sinks.kit.files.file_stager import explain_write_errors
 from windrow.ingest.sinks.kit.files.filesystem import Place
 from windrow.ingest.testing.contracts.windows import ROWS, staged_receipt, window
 
@@ -46,7 +46,7 @@ METHODS: list[Callable[[Place], object]] = [
     lambda p: p.get("a/b"),
     lambda p: p.names("a"),
     lambda p: list(p.walk("a")),
-    lambda p: p.seen(["a/b"]),
+    lambda p: p.stat_files(["a/b"]),
     lambda p: p.remove("a/b"),
     lambda p: p.is_local,
 ]
@@ -93,7 +93,7 @@ def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         folder.get("none")
     folder.remove("none")
-    assert folder.seen(["none"]) == {"none": None}
+    assert folder.stat_files(["none"]) == {"none": None}
     assert folder.names("none") == set()
 
 
@@ -206,7 +206,7 @@ def test_a_code_behind_a_long_name_counts() -> None:
     arrows = f"key '{name}' in bucket 'b': AWS Error SLOW_DOWN during PutObject operation: "
     with (
         pytest.raises(UnreachableError, match="Wait, for the store has too much to do"),
-        writable("s3://b/t", Split("shop.orders", 0, 0, 1)),
+        explain_write_errors("s3://b/t", Split("shop.orders", 0, 0, 1)),
     ):
         raise OSError(arrows)
     deltas = f"S3 error\n ↳ Error performing GET http://s3/{name} - status code\n ↳ 503 Slow"

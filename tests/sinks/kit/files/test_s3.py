@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from tests.heard import waits_heard
+from tests.heard import hear_waits
 from tests.s3.contract import OF_A_STORE
 from tests.s3.server import S3Server
 from tests.sinks.delta.world import DeltaWorld
@@ -28,7 +28,7 @@ from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.kit.files import put_if_absent
 from windrow.ingest.sinks.kit.files.filesystem import Place
-from windrow.ingest.testing.contracts.windows import staged_receipt, together
+from windrow.ingest.testing.contracts.windows import run_together, staged_receipt
 from windrow.ingest.testing.contracts.with_dead_letters import OWNER
 
 pytestmark = pytest.mark.slow  # a server is started
@@ -154,7 +154,7 @@ def test_two_racers_one_of_whom_hears_nothing(world: Any, s3: S3Server, sink: An
         for n, racer in enumerate(racers)
     ]
     s3.fail("lost", "PUT", world.log)
-    outcomes = together(
+    outcomes = run_together(
         [
             lambda racer=racer, receipt=receipt, files=files: racer.commit(receipt, files)
             for racer, receipt, files in ready
@@ -253,11 +253,11 @@ def test_no_secret_is_kept(world: SinkWorld, s3: S3Server, sink: Any) -> None:
 def test_a_store_is_waited_for_aloud(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks it, boto3, Arrow or deltalake, tries again in silence."""
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
-    with waits_heard() as heard:
+    with hear_waits() as heard:
         assert fresh.owner() is None
         assert heard.get(timeout=30).getMessage() == f"Waiting for the storage of {fresh.uri}"
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    with waits_heard() as heard, Place(fresh.uri).waiting():
+    with hear_waits() as heard, Place(fresh.uri).waiting():
         message = heard.get(timeout=30).getMessage()
     assert message.endswith(", and for credentials: AWS_ACCESS_KEY_ID isn't set")
 
