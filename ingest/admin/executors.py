@@ -53,8 +53,8 @@ They are spread over all topic-partitions, so that different brokers lead them.
 class Trouble(msgspec.Struct, frozen=True):
     """A problem of an executor, and what to do about it."""
 
-    message: str
-    advice: str
+    message: str = msgspec.field(name="what")
+    advice: str = msgspec.field(name="do")
 
 
 class ExecutorReport(msgspec.Struct, frozen=True):

@@ -27,8 +27,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     level: Level
     about: About
-    message: str
-    advice: str = ""
+    message: str = msgspec.field(name="what")
+    advice: str = msgspec.field(name="do", default="")
     window: str | None = None
 
 

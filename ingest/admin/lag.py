@@ -54,7 +54,7 @@ class PartitionLag(msgspec.Struct, frozen=True):
     end: int
     records: int
     seconds: float
-    lost_offsets: int
+    lost_offsets: int = msgspec.field(name="lost")
 
 
 class Lag(msgspec.Struct, frozen=True):
@@ -67,8 +67,8 @@ class Lag(msgspec.Struct, frozen=True):
 
     records: int
     seconds: float
-    lost_offsets: int
-    lagging_partitions: int
+    lost_offsets: int = msgspec.field(name="lost")
+    lagging_partitions: int = msgspec.field(name="behind")
     partitions: tuple[PartitionLag, ...]
     newer: tuple[TopicPartition, ...] = ()
 

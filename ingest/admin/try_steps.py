@@ -27,7 +27,7 @@ class RemovedMessage(msgspec.Struct, frozen=True):
     """A message of which a step leaves no row; `detail` says why it is a dead letter."""
 
     message: str
-    reason: str
+    reason: str = msgspec.field(name="why")
     detail: str | None = None
 
 

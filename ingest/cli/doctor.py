@@ -75,7 +75,7 @@ class Check(msgspec.Struct, frozen=True):
 
     name: str
     level: Literal["ok", "warn", "fail"]
-    message: str
+    message: str = msgspec.field(name="what")
     fix: str = ""
     exit_code: int = 0
 

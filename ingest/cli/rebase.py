@@ -62,9 +62,9 @@ class Rebound(msgspec.Struct):
     """
 
     pipeline: str
-    previous_table: str | None
+    previous_table: str | None = msgspec.field(name="before")
     table: str
-    table_exists: bool
+    table_exists: bool = msgspec.field(name="there")
     windows: int
     missing: list[str]
     recorded: bool

@@ -76,7 +76,7 @@ class RefusalCount(msgspec.Struct, frozen=True):
 
     stage: str
     reason: str
-    description: str
+    description: str = msgspec.field(name="what")
     messages: int
     topic: str
     partition: int

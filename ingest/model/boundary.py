@@ -133,7 +133,7 @@ class Mark(msgspec.Struct, frozen=True, order=True):
     topic: str
     partition: int
     offset: int
-    origin: How
+    origin: How = msgspec.field(name="how")
     leader_epoch: int | None = None
 
     def __post_init__(self) -> None:

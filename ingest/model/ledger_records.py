@@ -22,7 +22,7 @@ class RefusedWindow(msgspec.Struct, frozen=True):
     plan: str
     schema: str
     code: str
-    refused_at: datetime
+    refused_at: datetime = msgspec.field(name="at")
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -34,8 +34,8 @@ class Pause(msgspec.Struct, frozen=True):
     number: int
     paused: bool
     who: str
-    reason: str
-    recorded_at: datetime
+    reason: str = msgspec.field(name="why")
+    recorded_at: datetime = msgspec.field(name="at")
 
     def __str__(self) -> str:
         """The record, to follow a pipeline's name: `is paused by ann since ...: why`."""

@@ -77,7 +77,7 @@ class Merged(Changed, frozen=True):
 
     tombstones: Tombstones | None = None
     tombstones_changed: Changed | None = None
-    kept_count: int = 0
+    kept_count: int = msgspec.field(name="kept", default=0)
     unknown: int = 0
 
 
@@ -199,7 +199,7 @@ class DeadReplay(msgspec.Struct, frozen=True):
     lookups of the last such replay asked, which are newer than those of the receipt.
     """
 
-    replayed_attempt: str
+    replayed_attempt: str = msgspec.field(name="of")
     read_by: str
     messages: int
     edited: int = 0

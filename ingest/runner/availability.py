@@ -200,7 +200,7 @@ class JoiningTopic(msgspec.Struct, frozen=True):
     """
 
     topic: str
-    earlier_offsets: int
+    earlier_offsets: int = msgspec.field(name="before")
     passed_over: int
 
     def __str__(self) -> str:

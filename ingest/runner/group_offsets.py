@@ -22,7 +22,7 @@ class AlteredOffsets(msgspec.Struct, frozen=True):
     group: str
     succeeded: int
     failed: int
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = msgspec.field(name="why")
 
 
 def alter_offsets(broker: Broker, group: str, committed: Boundary) -> AlteredOffsets:

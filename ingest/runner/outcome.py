@@ -28,9 +28,9 @@ class ErrorData(msgspec.Struct, frozen=True):
     """An error as data. `notes`: those that a stack trace shows with it."""
 
     kind: str
-    message: str
+    message: str = msgspec.field(name="what")
     stage: Stage
-    advice: str
+    advice: str = msgspec.field(name="do")
     topic: str | None
     partition: int | None
     offset: int | None

@@ -112,7 +112,7 @@ def verdict(world: SinkWorld, sink: Any, numbers: Sequence[int], rows: int) -> R
         produced_messages(numbers, rows),
     )
     report = check(known_messages, pieces, dead, receipts, content="id", metadata=sink.metadata)
-    if not sink.capabilities.allows(lost=False):
+    if not sink.capabilities.allows(loss=False):
         return report
     once = check(
         known_messages,

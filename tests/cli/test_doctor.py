@@ -470,7 +470,7 @@ def test_the_ledger_is_read_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
         limits.append(newest)
         return recorded(ledger, pipeline_id, newest)
 
-    monkeypatch.setattr(SqlLedger, "recorded", noted)
+    monkeypatch.setattr(SqlLedger, "recorded_receipts", noted)
     assert levels(stage.json("doctor", stage.spec))["windows"] == "warn"
     assert limits.count(None) == 1
 

@@ -45,7 +45,7 @@ class Part:
             return None if name == "columns" and not callable(found) else lambda *_: None
         return found
 
-    def held(self, version, tasks):
+    def hold(self, version, tasks):
         return nullcontext(version)
 
     def version(self):
@@ -127,7 +127,7 @@ class Vault(SinkSection):
     kind: Literal["odd"]
     how: str
 
-    def place(self, folder):
+    def location(self, folder):
         return str(folder / "lake")
 
     def make(self, rows, metadata, folder):

@@ -363,7 +363,7 @@ class KeyedTableContract:
         }
         assert tags(table)[B] is None
         merged = [c.receipt.merged for c in table.make_sink().receipts()]
-        assert [(m.kept, m.unknown) for m in merged] == [(1, 0), (1, 2), (1, 0), (1, 1)]
+        assert [(m.kept_count, m.unknown) for m in merged] == [(1, 0), (1, 2), (1, 0), (1, 1)]
 
     def test_an_unknown_value_never_comes_late(self) -> None:
         """Where a change found no row, an older window that would have brought one is refused."""

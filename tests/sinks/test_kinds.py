@@ -149,4 +149,4 @@ def test_dead_letters_are_where_their_asset_says(sink: dict[str, Any]) -> None:
     """The place of the dead letters that pages and messages tell is where they are written."""
     kind = parse_spec({**ATTRIBUTES, "sink": sink}, Path("/tmp")).sink
     store: Any = kind.dead_letters(Path("/tmp"))
-    assert kind.dead_place(Path("/tmp")).removeprefix("postgresql://") == store.store.place
+    assert kind.dead_place(Path("/tmp")).removeprefix("postgresql://") == store.store.location

@@ -55,7 +55,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """
 
     windrow: int
-    previous_fingerprint: str
+    previous_fingerprint: str = msgspec.field(name="after")
     owner: TableOwner
     format: str
     columns: bytes

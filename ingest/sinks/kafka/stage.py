@@ -45,7 +45,7 @@ class StagedMessages(msgspec.Struct, frozen=True):
     size: int
     rows: int
     same: str
-    full_checksum: str
+    full_checksum: str = msgspec.field(name="whole")
 
 
 class ArrowWriter:

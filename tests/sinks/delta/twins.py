@@ -26,7 +26,7 @@ def appends_by_path(sink: Any) -> None:
         assert receipt is not None
         rows = pa.concat_tables(
             pq.read_table(f"{sink.uri}/{file.path}", partitioning=None)
-            for file in sink.store.staged.named(change.staged)
+            for file in sink.store.staged.decode_committables(change.staged)
         )
         window = pa.field("_window", pa.string(), nullable=False)
         rows = rows.append_column(window, [[receipt.window.key] * rows.num_rows])

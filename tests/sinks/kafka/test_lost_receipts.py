@@ -250,7 +250,7 @@ def test_a_log_that_lost_its_end_is_told(table: Any) -> None:
     log = table.topics.ends()[topic, 0]
     present_span = OffsetSpan(topic, 0, 0, log.end - 1, log.topic_id)
     missing_span = OffsetSpan(topic, 0, 0, log.end, log.topic_id)
-    ((span, reason),) = table.topics.gone([present_span, missing_span]).items()
+    ((span, reason),) = table.topics.find_deleted([present_span, missing_span]).items()
     assert (span, f"ends at {log.end}" in reason) == (missing_span, True)
 
 
@@ -260,10 +260,10 @@ def test_a_cluster_without_topic_ids_has_what_it_had(
     """An id that isn't known is no other id, neither of a log nor of what was published."""
     topic_partition, log = max(table.topics.ends().items(), key=lambda pair: pair[1].end)
     span = OffsetSpan(*topic_partition, 0, log.end - 1, log.topic_id)
-    assert table.topics.gone([span, msgspec.structs.replace(span, topic_id="")]) == {}
+    assert table.topics.find_deleted([span, msgspec.structs.replace(span, topic_id="")]) == {}
     monkeypatch.setattr(topics, "NO_TOPIC_ID", log.topic_id)
     assert table.topics.ends()[topic_partition] == LogEnd("", log.end)
-    assert table.topics.gone([span]) == {}
+    assert table.topics.find_deleted([span]) == {}
 
 
 def test_where_messages_lie_between_two_looks() -> None:

@@ -221,7 +221,7 @@ def test_a_commit_that_is_asked_for_again_is_one(
 
         return retried(producer, call_again, commits=commits)
 
-    monkeypatch.setattr(TransactionalProducer, "retried", counted)
+    monkeypatch.setattr(TransactionalProducer, "retry_call", counted)
     assert isinstance(commit_window(open_recorded(location, recorder, "A")), Done)
     assert [e.reply for e in follow_recorded(recorder) if e.name == "end"] == ["ok"] * 3
     assert sum(calls) > 3

@@ -338,7 +338,7 @@ def test_uncounted_tombstones_catch_the_twin(
     def but_those_that_go(self: Any, rows_of: str, columns_of: str) -> tuple[int, int]:
         return (0, 0) if rows_of.startswith("{tombstones}") else counted(self, rows_of, columns_of)
 
-    monkeypatch.setattr(merging.Merge, "counted", but_those_that_go)
+    monkeypatch.setattr(merging.Merge, "count_rows", but_those_that_go)
     log = log_of([[Change(A, None)]], [[Change(A, 1)]])
     table.commit(log, 0)
     assert not table.find_mistakes()

@@ -91,7 +91,7 @@ class Page(msgspec.Struct, frozen=True):
     windows: Mapping[str, PageLine] = {}
     notes: Mapping[str, int] = {}
     ranges: Edges = ()
-    older_pages: tuple[str, ...] = ()
+    older_pages: tuple[str, ...] = msgspec.field(name="behind", default=())
     form: int = _FORM
 
     @property

@@ -128,7 +128,7 @@ def test_a_lost_way_is_told_at_once_and_once(
         commit(sink)
     assert said_before_waits == [1, 1]
     assert [record.getMessage() for record in caplog.records] == [
-        f"Waiting for the table {sink.store.place}: the way to the table is lost"
+        f"Waiting for the table {sink.store.location}: the way to the table is lost"
     ]
 
 
@@ -376,7 +376,7 @@ def test_a_receipt_that_cannot_be_read(
     with pytest.raises(DamagedError, match=message):
         sink.look(window(0))
     (unreadable,) = sink.audit().receipts()
-    assert message in unreadable.what
+    assert message in unreadable.message
 
 
 def test_a_table_that_is_gone(sink: Any) -> None:

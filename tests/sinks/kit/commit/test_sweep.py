@@ -102,7 +102,7 @@ def dying(store: Any) -> Iterator[None]:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(store.staged.place), "remove", die)
+        patch.setattr(type(store.staged.folder), "remove", die)
         with pytest.raises(KeyboardInterrupt):
             yield
 
@@ -265,7 +265,7 @@ def test_a_cutoff_never_goes_back(sink: Any, monkeypatch: pytest.MonkeyPatch) ->
     age_files(sink, hours=20)
     old = staged_receipt(sink, 1, attempt="old")
     age_files(sink, hours=10)
-    monkeypatch.setattr(type(sink.store.staged.place), "remove", lambda *_: None)
+    monkeypatch.setattr(type(sink.store.staged.folder), "remove", lambda *_: None)
     assert len(sink.sweep(timedelta(hours=5))) == 4
     assert len(sink.sweep(timedelta(hours=20))) == 2
     for receipt, staged in (older, old):
